@@ -1,0 +1,126 @@
+"""Settings: explicit argument over environment (``SEMOPS_*``) over default."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from semops.errors import ConfigError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
+
+
+class Settings(BaseSettings):
+    """All settings of the process.
+
+    Examples
+    --------
+    >>> Settings(kv_memory="2GiB").kv_memory
+    2147483648
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="SEMOPS_", extra="forbid", frozen=True, protected_namespaces=()
+    )
+
+    model: str | None = Field(
+        None, description="Hugging Face id, local folder, or GGUF file; None: the hardware's default"
+    )
+    backend: Literal["vllm"] = Field("vllm", description="Registry name of the backend")
+    kv_memory: int | None = Field(
+        None, description="KV memory in bytes, or text such as '2GiB'; None: the backend's default"
+    )
+    kv_tokens: int | None = Field(
+        None, ge=1, description="KV memory in tokens; wins over kv_memory"
+    )
+    context_tokens: int | None = Field(
+        None, ge=1, description="Longest prompt plus answer, in tokens; None: what model and KV allow"
+    )
+    max_running: int | None = Field(
+        None, ge=1, description="Most requests decoded together; None: the backend's default"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Type of weights and KV"
+    )
+    controller: Literal["demand"] = Field("demand", description="Admission controller")
+    pinning: Literal["auto", "virtual"] = Field(
+        "auto", description="'auto' pins prefixes where the backend can, 'virtual' never does"
+    )
+    executor: Literal["pipelined", "blocking"] = Field(
+        "pipelined", description="'blocking' runs one operator over all rows, then the next"
+    )
+    prompt_style: Literal["chat", "raw"] = Field(
+        "chat", description="'chat' uses the model's chat template, 'raw' lets it continue the text"
+    )
+    on_error: Literal["null", "raise"] = Field(
+        "null", description="What an undecided or failed answer becomes"
+    )
+    system_prompt: str | None = Field(None, description="System prompt in chat style")
+    cache_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".cache" / "semops",
+        description="Folder for converted models",
+    )
+
+    @field_validator("kv_memory", mode="before")
+    @classmethod
+    def _parse_size(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        found = _SIZE.fullmatch(value)
+        if found is None:
+            message = f"{value!r} is not a size; write bytes or for example '2GiB'"
+            raise ValueError(message)
+        return int(float(found.group(1)) * _UNITS[(found.group(2) or "").lower()])
+
+
+ENGINE_FIELDS = frozenset(
+    {
+        "model",
+        "backend",
+        "kv_memory",
+        "kv_tokens",
+        "context_tokens",
+        "max_running",
+        "dtype",
+        "controller",
+        "pinning",
+        "cache_dir",
+    }
+)
+"""Settings that a running engine can't change."""
+
+OPTION_FIELDS = frozenset({"executor", "prompt_style", "on_error"})
+"""Settings that ``semops.options`` may change for a block."""
+
+
+def load(**explicit: object) -> Settings:
+    """Return settings from arguments, the environment and defaults.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown or a value is not allowed; it lists what is.
+    """
+    try:
+        return Settings(**explicit)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors():
+        name = ".".join(map(str, problem["loc"])) or "settings"
+        if problem["type"] == "extra_forbidden":
+            names = ", ".join(sorted(Settings.model_fields))
+            lines.append(f"{name!r} is no setting; there are {names}.")
+            continue
+        field = Settings.model_fields.get(name)
+        about = f" ({field.description})" if field is not None else ""
+        lines.append(f"{name}={problem['input']!r}: {problem['msg']}{about}.")
+    return "\n".join(lines)

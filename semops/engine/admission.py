@@ -1,0 +1,185 @@
+"""Which waiting task starts next, and how much memory it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semops.engine import completion
+from semops.engine.task import State, Task
+
+if TYPE_CHECKING:
+    from semops.engine.scheduler import Scheduler
+    from semops.engine.task import QueryState
+
+
+def launch(scheduler: Scheduler) -> int:
+    """Admit what may start now, the query furthest below its fair share first; return how many."""
+    admitted = 0
+    blocked: set[int] = set()
+    while len(scheduler.running) < scheduler.capabilities.max_running:
+        ready = [q for q in scheduler.queries.values() if q.key not in blocked and not q.parked]
+        if not ready:
+            break
+        query = min(ready, key=lambda q: (q.used / q.weight, q.key))
+        outcome = "nothing"
+        with scheduler.guard(query):
+            outcome = _admit_one(scheduler, query)
+        if outcome == "admitted":
+            admitted += 1
+        elif outcome == "no room" and query.used < fair_share(scheduler, query):
+            break  # what is released next belongs to this query; nobody else may take it
+        else:
+            blocked.add(query.key)
+    return admitted
+
+
+def fair_share(scheduler: Scheduler, query: QueryState) -> float:
+    """Return a query's share of the budget while all queries want memory, in tokens."""
+    weights = sum(q.weight for q in scheduler.queries.values() if not q.parked)
+    return scheduler.ledger.budget * query.weight / weights
+
+
+def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
+    """Admit one task of a query: ``admitted``, ``no room``, or ``nothing`` to admit."""
+    outcome = "nothing"
+    for stage in range(len(query.pipeline.stages) - 1, -1, -1):
+        if not (query.waiting[stage] or (stage and query.parents[stage - 1])):
+            continue
+        if not allowed_by_demand(query):
+            return outcome
+        task = head(scheduler, query, stage)
+        if task is None:
+            continue
+        need = task_need(scheduler, task)
+        share = fair_share(scheduler, query)
+        others_wait = any(_wants(q) for q in scheduler.queries.values() if q is not query)
+        over_share = others_wait and query.live and query.used + need > share
+        fits = scheduler.admits(task, need, scheduler.ledger) and not over_share
+        if fits or runs_solo(scheduler, task, need):
+            query.waiting[stage].popleft()
+            start(scheduler, task, need)
+            return "admitted"
+        outcome = "no room"
+    return outcome
+
+
+def _wants(query: QueryState) -> bool:
+    """Return whether a query has something that it would start if there were room."""
+    if query.parked or not allowed_by_demand(query):
+        return False
+    return any(query.waiting) or any(query.parents)
+
+
+def allowed_by_demand(query: QueryState) -> bool:
+    """Return whether the consumer's demand allows one more task."""
+    return query.demand.allows(query.active, query.program.ready)
+
+
+def head(scheduler: Scheduler, query: QueryState, stage: int) -> Task | None:
+    """Return the first waiting task of a stage; children are created here, one at a time."""
+    waiting = query.waiting[stage]
+    if not waiting and stage and query.parents[stage - 1]:
+        parent = query.parents[stage - 1][0]
+        item = query.program.child(parent.item, stage - 1, parent.next_child)
+        parent.next_child += 1
+        if parent.next_child == query.pipeline.products[stage - 1].right_rows:
+            query.parents[stage - 1].popleft()
+        waiting.append(Task(scheduler.next_key(), query, item, stage, parent))
+    return waiting[0] if waiting else None
+
+
+def task_need(scheduler: Scheduler, task: Task) -> int:
+    """Return what a task must reserve from its current step on, in tokens.
+
+    The most over its remaining steps of prompt, answers read from earlier steps, and the answer's
+    bound. A child counts only its own part; a parent whose reservation was given back is counted.
+    """
+    query = task.query
+    steps = query.pipeline.stages[task.stage].steps
+    sizes = query.program.sizes(task.item, task.stage)
+    room = scheduler.capabilities.context_tokens
+    bounds = [
+        0 if step.local else _bound(task, number, sizes[number], room)
+        for number, step in enumerate(steps)
+    ]
+    need = 0
+    for number in range(task.step, len(steps)):
+        step = steps[number]
+        if not step.local:
+            read = sum(bounds[earlier] for earlier in step.reads if earlier >= task.step)
+            need = max(need, sizes[number] + read + bounds[number])
+    return scheduler.ledger.rounded(need) + _lost_by_ancestors(scheduler, task)
+
+
+def _bound(task: Task, number: int, size: int, room: int) -> int:
+    if number == task.step and task.attempt:
+        return task.bound
+    return min(task.query.bounds[task.stage, number].first(size), max(room - size, 1))
+
+
+def _lost_by_ancestors(scheduler: Scheduler, task: Task) -> int:
+    lost = 0
+    parent = task.parent
+    while parent is not None:
+        if parent.reserved == 0:
+            lost += scheduler.ledger.rounded(retained_tokens(parent))
+        parent = parent.parent
+    return lost
+
+
+def retained_tokens(task: Task) -> int:
+    """Return how many tokens a parent's children share that its own parent does not hold."""
+    prefix = len(task.query.program.prefix(task.item, task.stage))
+    parent = task.parent
+    if parent is None:
+        return prefix
+    return max(prefix - len(parent.query.program.prefix(parent.item, parent.stage)), 0)
+
+
+def runs_solo(scheduler: Scheduler, task: Task, need: int) -> bool:
+    """Return whether a task that the budget never admits may run alone now.
+
+    Only when nothing runs. Then retained parents other than its ancestors give their memory back;
+    they pay for their prefix again when their next child starts.
+    """
+    if scheduler.running or _holds_elsewhere(scheduler, task):
+        return False
+    ancestors = set()
+    parent = task.parent
+    while parent is not None:
+        ancestors.add(parent)
+        parent = parent.parent
+    for query in scheduler.queries.values():
+        for other in query.live:
+            if other.state is State.RETAINED and other not in ancestors:
+                scheduler.ledger.set_reserved(other, 0)
+                scheduler.pins.drop(other)
+    if not scheduler.admits(task, need, scheduler.ledger):
+        scheduler.events.solo += 1
+    return True
+
+
+def _holds_elsewhere(scheduler: Scheduler, task: Task) -> bool:
+    """Return whether tasks between two steps will go on by themselves, which is soon."""
+    return any(
+        other.state in {State.HELD, State.RUNNING}
+        for query in scheduler.queries.values()
+        for other in query.live
+        if other is not task
+    )
+
+
+def start(scheduler: Scheduler, task: Task, need: int) -> None:
+    """Reserve memory for a task and run its current step."""
+    query = task.query
+    parent = task.parent
+    while parent is not None:
+        if parent.reserved == 0:
+            restored = scheduler.ledger.rounded(retained_tokens(parent))
+            scheduler.ledger.set_reserved(parent, restored)
+            need -= restored
+        parent = parent.parent
+    query.live.add(task)
+    scheduler.ledger.set_reserved(task, need)
+    query.observe_need(task.stage, need)
+    completion.run_step(scheduler, task)

@@ -1,0 +1,102 @@
+"""Demand: how many tuples may be in flight for what the consumer has asked so far.
+
+Semantic operators are expensive, and Polars does not say how many rows it will pull. So a query
+starts with a few tuples and doubles its window each time a window's worth of tuples was used, as
+TCP's slow start does; a LIMIT seen in the plan narrows the window to what is still wanted.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START = 4
+"""First window, in tuples."""
+READ_AHEAD = 4_096
+"""Widest window: tuples past what the consumer has taken."""
+PATIENCE_S = 0.3
+"""A consumer that got all the rows it was said to want may pull once more before it stops. Only one
+that goes on pulling for so long wants more than the plan said, in seconds."""
+
+
+class Demand:
+    """What the consumer wants; written by the consumer's thread, read by the engine's.
+
+    Parameters
+    ----------
+    rows_wanted
+        Rows that a LIMIT above the query asks for, or None. A hint: it narrows the window, it
+        never ends the query.
+    clock
+        Returns seconds.
+
+    Examples
+    --------
+    >>> demand = Demand()
+    >>> demand.begin_pull()
+    >>> demand.allows(active=3, ready=0), demand.allows(active=4, ready=0)
+    (True, False)
+    >>> demand.done = 40
+    >>> demand.allows(active=19, ready=0)
+    True
+    """
+
+    __slots__ = ("_clock", "_hungry_since_s", "_last_pull_s", "done", "pulling", "rows_wanted", "taken")
+
+    def __init__(
+        self, rows_wanted: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rows_wanted = rows_wanted
+        self.taken = 0
+        """Result rows that the consumer took."""
+        self.done = 0
+        """Tuples that ended, whether they gave a row or not."""
+        self.pulling = False
+        self._clock = clock
+        self._last_pull_s = clock()
+        self._hungry_since_s: float | None = None
+
+    def allows(self, active: int, ready: int) -> bool:
+        """Return whether one more tuple may be admitted.
+
+        Parameters
+        ----------
+        active
+            Tuples admitted and not ended.
+        ready
+            Result rows that are finished and not taken yet.
+        """
+        window = min(max(START, self.taken, self.done // 2), READ_AHEAD)
+        if self.rows_wanted is None:
+            return active + ready < window
+        missing = self.rows_wanted - self.taken - ready
+        if missing > 0:
+            return active < min(window, max(missing, START))
+        return ready == 0 and active < START and self._hungry_s() > PATIENCE_S
+
+    def took(self, rows: int) -> None:
+        """Note that the consumer took result rows."""
+        self.taken += rows
+        self._hungry_since_s = None
+
+    def begin_pull(self) -> None:
+        """Note that the consumer waits for rows."""
+        if self._hungry_since_s is None:
+            self._hungry_since_s = self._clock()
+        self.pulling = True
+
+    def end_pull(self) -> None:
+        """Note that the consumer does something else."""
+        self.pulling = False
+        self._last_pull_s = self._clock()
+
+    def idle_s(self) -> float:
+        """Return for how long nobody has pulled, in seconds."""
+        return 0.0 if self.pulling else self._clock() - self._last_pull_s
+
+    def _hungry_s(self) -> float:
+        since = self._hungry_since_s
+        return 0.0 if since is None else self._clock() - since

@@ -1,0 +1,156 @@
+"""The engine thread: the only one that touches the scheduler and the backend.
+
+Other threads hand it closures through a queue; everything they do to a query happens between two
+engine steps, so nothing is evicted in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from semops.engine.scheduler import Scheduler
+from semops.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semops.engine.backend import Backend, Capabilities, Tokenizer
+
+IDLE_POLL_S = 0.05
+"""How often an idle engine looks for abandoned queries while memory is reserved, in seconds."""
+
+logger = logging.getLogger("semops.engine.loop")
+
+
+class EngineThread:
+    """Owns a backend and a scheduler.
+
+    Parameters
+    ----------
+    start_backend
+        Builds the backend; called on the engine thread, since some engines may only be used by the
+        thread that made them.
+    controller
+        Name of the admission controller.
+    pinning
+        ``auto`` or ``virtual``.
+
+    Raises
+    ------
+    Exception
+        Whatever ``start_backend`` raises.
+    """
+
+    def __init__(
+        self, start_backend: Callable[[], Backend], controller: str = "demand", pinning: str = "auto"
+    ) -> None:
+        self._commands: deque[Callable[[Scheduler], None]] = deque()
+        self._wake = threading.Condition()
+        self._started = threading.Event()
+        self._stop = False
+        self._start_error: BaseException | None = None
+        self.failure: BaseException | None = None
+        """Why the thread ended, where it did so by itself."""
+        self.scheduler: Scheduler
+        self._thread = threading.Thread(
+            target=self._main,
+            args=(start_backend, controller, pinning),
+            name="semops-engine",
+            daemon=True,
+        )
+        self._thread.start()
+        self._started.wait()
+        if self._start_error is not None:
+            raise self._start_error
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend can do."""
+        return self.scheduler.capabilities
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self.scheduler.backend.tokenizer
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine still takes work."""
+        return self._thread.is_alive() and not self._stop and self.failure is None
+
+    def post(self, command: Callable[[Scheduler], None]) -> None:
+        """Have a closure run on the engine thread between two steps.
+
+        Raises
+        ------
+        EngineError
+            If the engine has stopped.
+        """
+        with self._wake:
+            if self._stop or self.failure is not None:
+                msg = "the engine has stopped"
+                raise EngineError(msg) from self.failure
+            self._commands.append(command)
+            self._wake.notify()
+
+    def wake(self) -> None:
+        """Have an idle engine look again, for example since the consumer wants more."""
+        with self._wake:
+            self._wake.notify()
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """End all queries and stop; safe to call twice."""
+        with self._wake:
+            self._stop = True
+            self._wake.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def _main(self, start_backend: Callable[[], Backend], controller: str, pinning: str) -> None:
+        try:
+            backend = start_backend()
+            self.scheduler = Scheduler(backend, controller, pinning)
+        except BaseException as error:  # noqa: BLE001 - raised again by the constructor
+            self._start_error = error
+            self._started.set()
+            return
+        self._started.set()
+        reason: BaseException = EngineError("the engine was closed while the query ran")
+        try:
+            while not self._stop:
+                self._round()
+        except BaseException as error:
+            logger.exception("the engine thread failed")
+            self.failure = error
+            reason = EngineError(f"the engine failed: {type(error).__name__}: {error}")
+            reason.__cause__ = error
+        finally:
+            with self._wake:
+                self._stop = True
+            while self._commands:  # so that a query posted last is told too
+                self._commands.popleft()(self.scheduler)
+            for query in list(self.scheduler.queries.values()):
+                _end_quietly(self.scheduler, query.key, reason)
+            backend.close()
+
+    def _round(self) -> None:
+        scheduler = self.scheduler
+        while self._commands:
+            self._commands.popleft()(scheduler)
+        if scheduler.turn():
+            return
+        with self._wake:
+            if not self._commands and not self._stop:
+                self._wake.wait(IDLE_POLL_S if scheduler.queries else None)
+
+
+def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:
+    """End a query although the backend may be broken, so that its consumer is told."""
+    query = scheduler.queries.get(key)
+    if query is None:
+        return
+    scheduler.running.clear()  # a broken backend need not be asked to abort
+    scheduler.end_query(query, reason)

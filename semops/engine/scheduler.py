@@ -1,0 +1,188 @@
+"""The scheduler: rebalance, launch, step, complete.
+
+One tuple goes through all steps of its stage while its prefix is cached. The ledger decides how many
+tuples may be in flight, so that no prefix is evicted before its last reader; later stages go first,
+since their prefix is already paid for. Single-threaded: whoever owns it calls :meth:`Scheduler.turn`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from semops.engine import admission, completion, deadlock
+from semops.engine.budgets import CONTROLLERS
+from semops.engine.ledger import Ledger
+from semops.engine.metrics import EngineEvents
+from semops.engine.pinning import Pins
+from semops.engine.task import QueryState, State, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from semops.engine.answers import AnswerMemo
+    from semops.engine.backend import Backend
+    from semops.engine.demand import Demand
+    from semops.engine.plan import Pipeline, Program, Verdict
+
+PARK_AFTER_S = 1.0
+"""A query that nobody has pulled for so long starts nothing new, in seconds."""
+ABORT_AFTER_S = 1.4
+"""After so long its running requests are taken back too, in seconds."""
+
+
+class Scheduler:
+    """Runs the tasks of all queries of the process on one backend.
+
+    Parameters
+    ----------
+    backend
+        Where requests go.
+    controller
+        Name of the admission controller.
+    pinning
+        ``auto`` pins prefixes explicitly where the backend can; ``virtual`` relies on admission.
+    clock
+        Returns seconds.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        controller: str = "demand",
+        pinning: str = "auto",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        capabilities = backend.capabilities
+        self.backend = backend
+        self.capabilities = capabilities
+        self.admits = CONTROLLERS[controller]
+        self.clock = clock
+        self.ledger = Ledger(capabilities.kv_tokens, capabilities.block_tokens)
+        self.pins = Pins(backend, enabled=pinning == "auto" and capabilities.pinning)
+        self.events = EngineEvents()
+        self.monitor = deadlock.Monitor()
+        self.queries: dict[int, QueryState] = {}
+        self.running: dict[int, Task] = {}
+        """Tasks by the key under which their request is in the backend."""
+        self._keys = 0
+
+    def next_key(self) -> int:
+        """Return a key that no task, request or query had before."""
+        self._keys += 1
+        return self._keys
+
+    def add_query(  # noqa: PLR0913
+        self,
+        pipeline: Pipeline,
+        program: Program,
+        demand: Demand,
+        post_local: Callable[[Task], None],
+        on_end: Callable[[BaseException | None], None],
+        memo: AnswerMemo | None = None,
+        weight: float = 1.0,
+    ) -> QueryState:
+        """Register a query; tuples come by :meth:`add_tuple`."""
+        query = QueryState(
+            self.next_key(), pipeline, program, demand, post_local, on_end, weight
+        )
+        if memo is not None:
+            query.memo = memo
+        for stage in range(1, len(pipeline.stages)):
+            query.child_need[stage] = float(program.floor(stage))
+        self.queries[query.key] = query
+        return query
+
+    def add_tuple(self, query: QueryState, item: object) -> None:
+        """Queue a tuple of the first stage."""
+        if not query.ended:
+            query.waiting[0].append(Task(self.next_key(), query, item, stage=0))
+
+    def close_input(self, query: QueryState) -> None:
+        """Note that no further tuple will come."""
+        query.exhausted = True
+
+    def local_done(self, task: Task, verdict: Verdict) -> None:
+        """Take a tuple back whose relational work is done."""
+        if task.state is State.HELD:
+            with self.guard(task.query):
+                completion.advance(self, task, verdict)
+
+    def turn(self) -> bool:
+        """Do one round; return whether anything happened or is in the backend."""
+        for query in list(self.queries.values()):
+            self._park_if_abandoned(query)
+        admitted = admission.launch(self)
+        answers = self.backend.step() if self.running else []
+        for key, answer in answers:
+            task = self.running.pop(key, None)
+            if task is not None:
+                with self.guard(task.query):
+                    completion.complete(self, task, answer)
+        deadlock.check(self, progressed=bool(answers or admitted))
+        for query in list(self.queries.values()):
+            if query.idle:
+                self.end_query(query, None)
+        return bool(admitted or answers or self.running)
+
+    @contextmanager
+    def guard(self, query: QueryState) -> Iterator[None]:
+        """End only this query if its program raises."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - handed to the query's consumer
+            self.end_query(query, error)
+
+    def end_query(self, query: QueryState, error: BaseException | None) -> None:
+        """Forget a query and give back all that it holds; a second call does nothing."""
+        if query.ended:
+            return
+        query.ended = True
+        self._take_back(query)
+        for queue in (*query.waiting, *query.parents):
+            queue.clear()
+        for task in list(query.live):
+            self.ledger.set_reserved(task, 0)
+            self.pins.drop(task)
+            task.state = State.DONE
+        query.live.clear()
+        self.queries.pop(query.key, None)
+        query.on_end(error)
+
+    def _park_if_abandoned(self, query: QueryState) -> None:
+        idle_s = query.demand.idle_s()
+        if idle_s < PARK_AFTER_S:
+            query.parked = False
+            return
+        if not query.parked:
+            query.parked = True
+            self.events.parked += 1
+        if idle_s >= ABORT_AFTER_S and query.used:
+            self._take_back(query)
+            for task in query.live:  # RETAINED and HELD: the prefix is paid for again later
+                self.ledger.set_reserved(task, 0)
+                self.pins.drop(task)
+
+    def _take_back(self, query: QueryState) -> None:
+        """Abort the running requests of a query; their tasks wait again, in their order."""
+        tasks = [task for task in query.live if task.state is State.RUNNING]
+        keys = [key for key, task in self.running.items() if task.query is query]
+        for key in keys:
+            del self.running[key]
+        if keys:
+            self.backend.abort(keys)
+        now = self.clock()
+        for task in sorted(tasks, key=lambda task: task.key, reverse=True):
+            if task.submitted_s:
+                query.counts[query.pipeline.stages[task.stage].steps[task.step].name].leave(now)
+            if task.leader is not None:
+                task.leader.followers.remove(task)
+                task.leader = None
+            elif query.memo.leaders.get(task.request_key) is task:
+                del query.memo.leaders[task.request_key]
+            # Followers of other queries ask for themselves.
+            for follower in completion.released_followers(task):
+                if follower.query is not query:
+                    completion.requeue(self, follower)
+            completion.requeue(self, task)

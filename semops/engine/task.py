@@ -1,0 +1,133 @@
+"""Tasks and the queues of one query, as the scheduler sees them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from semops.engine.answers import AnswerMemo
+from semops.engine.bounds import BoundEstimator
+from semops.engine.metrics import OperatorCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semops.engine.demand import Demand
+    from semops.engine.plan import Pipeline, Program, Request
+
+MEAN_WEIGHT = 0.02
+"""Weight of a new value in the running means of child needs and pass rates."""
+
+
+class State(StrEnum):
+    """Where a task is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    """A request of it is in the backend, or it follows another task's equal request."""
+    HELD = "held"
+    """Between two steps, while relational work is done elsewhere; the prefix is kept."""
+    RETAINED = "retained"
+    """Its own steps are done; the prefix is kept for its children."""
+    DONE = "done"
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One tuple in one stage."""
+
+    key: int
+    query: QueryState
+    item: Any
+    stage: int
+    parent: Task | None = None
+    step: int = 0
+    state: State = State.WAITING
+    attempt: int = 0
+    """How often the current step was cut off at its bound."""
+    bound: int = 0
+    """Answer bound of the current step, in tokens."""
+    reserved: int = 0
+    """Tokens of KV that the ledger holds for it."""
+    request: Request | None = None
+    next_child: int = 0
+    children_left: int = 0
+    request_key: bytes = b""
+    leader: Task | None = None
+    """The task whose answer this one waits for."""
+    followers: list[Task] = field(default_factory=list)
+    """Tasks that wait for the answer to this task's equal request."""
+    submitted_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class QueryState:
+    """One running pipeline: its queues, estimates and counters."""
+
+    key: int
+    pipeline: Pipeline
+    program: Program
+    demand: Demand
+    post_local: Callable[[Task], None]
+    """Hands a task to the thread that does relational work."""
+    on_end: Callable[[BaseException | None], None]
+    """Called once, when the last task is done or the query failed."""
+    weight: float = 1.0
+    waiting: list[deque[Task]] = field(init=False)
+    parents: list[deque[Task]] = field(init=False)
+    """Per stage, retained tasks that still have children to create."""
+    counts: dict[str, OperatorCounts] = field(init=False)
+    bounds: dict[tuple[int, int], BoundEstimator] = field(init=False)
+    live: set[Task] = field(default_factory=set)
+    """Tasks that are not WAITING and not DONE."""
+    memo: AnswerMemo = field(default_factory=AnswerMemo)
+    retained: int = 0
+    """How many of the live tasks are RETAINED."""
+    used: int = 0
+    """Tokens reserved by this query's tasks."""
+    pass_rate: float = 1.0
+    child_need: list[float] = field(init=False)
+    """Running mean of the need of a task, per stage, in tokens."""
+    exhausted: bool = False
+    """True once no further root tuple will come."""
+    parked: bool = False
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        stages = self.pipeline.stages
+        self.waiting = [deque() for _ in stages]
+        self.parents = [deque() for _ in stages]
+        self.child_need = [0.0 for _ in stages]
+        self.counts = {}
+        self.bounds = {}
+        for index, stage in enumerate(stages):
+            for number, step in enumerate(stage.steps):
+                if not step.local:
+                    self.counts.setdefault(step.name, OperatorCounts())
+                    self.bounds[index, number] = BoundEstimator(step.max_tokens, step.one_token)
+
+    def observe_need(self, stage: int, need: int) -> None:
+        """Take the need of an admitted task into the running mean of its stage."""
+        old = self.child_need[stage]
+        self.child_need[stage] = need if old == 0.0 else old + MEAN_WEIGHT * (need - old)
+
+    def observe_pass(self, *, passed: bool) -> None:
+        """Take whether a first-stage task got children into the running pass rate."""
+        self.pass_rate += MEAN_WEIGHT * (float(passed) - self.pass_rate)
+
+    @property
+    def active(self) -> int:
+        """Tasks that are admitted and have not ended their own steps."""
+        return len(self.live) - self.retained
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to do."""
+        return (
+            self.exhausted
+            and not self.live
+            and not any(self.waiting)
+            and not any(self.parents)
+        )

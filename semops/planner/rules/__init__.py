@@ -1,0 +1,3 @@
+"""Rewrite rules, one a module."""
+
+from __future__ import annotations

@@ -1,0 +1,85 @@
+"""What ``import semops`` adds to Polars: ``sem_*`` methods, ``.sem``, and a scope around ``collect``."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import polars as pl
+
+from semops import frames, session
+from semops.runtime import scopes
+
+OPERATORS = ("sem_filter", "sem_map", "sem_join")
+
+
+class SemopsWarning(UserWarning):
+    """Something that a run went on after, for example answers that became NULL."""
+
+
+class SemNamespace:
+    """The operators as ``frame.sem.filter(...)``.
+
+    Parameters
+    ----------
+    frame
+        A Polars frame.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import semops
+    >>> pl.DataFrame({"text": ["a"]}).sem.map("Shorten {text}").collect_schema().names()
+    ['text', 'sem_map']
+    """
+
+    def __init__(self, frame: pl.DataFrame | pl.LazyFrame) -> None:
+        self._frame = frame
+
+    def filter(self, *args: Any, **kwargs: Any) -> pl.LazyFrame:
+        """As :func:`semops.sem_filter`."""
+        return frames.sem_filter(self._frame, *args, **kwargs)
+
+    def map(self, *args: Any, **kwargs: Any) -> pl.LazyFrame:
+        """As :func:`semops.sem_map`."""
+        return frames.sem_map(self._frame, *args, **kwargs)
+
+    def join(self, *args: Any, **kwargs: Any) -> pl.LazyFrame:
+        """As :func:`semops.sem_join`."""
+        return frames.sem_join(self._frame, *args, **kwargs)
+
+
+def register() -> None:
+    """Add the methods to Polars' frames; a second call changes nothing."""
+    if getattr(pl.LazyFrame.collect, "_semops", False):
+        return
+    for cls in (pl.DataFrame, pl.LazyFrame):
+        for name in OPERATORS:
+            setattr(cls, name, getattr(frames, name))
+    pl.api.register_dataframe_namespace("sem")(SemNamespace)
+    pl.api.register_lazyframe_namespace("sem")(SemNamespace)
+    pl.LazyFrame.collect = _scoped(pl.LazyFrame.collect)  # type: ignore[method-assign, assignment]
+
+
+def _scoped(collect: Any) -> Any:
+    """Wrap ``collect`` so that a semantic query knows which run it belongs to."""
+
+    @functools.wraps(collect)
+    def scoped(self: pl.LazyFrame, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("post_opt_callback") is not None or kwargs.get("background"):
+            return collect(self, *args, **kwargs)
+        scope = scopes.enter(self)
+        try:
+            result = collect(self, *args, **kwargs)
+        finally:
+            scopes.leave(scope)
+            if scope.queries:
+                profile = scope.finish()
+                session.record(profile)
+        if scope.queries and (text := profile.warning()) is not None:
+            warnings.warn(text, SemopsWarning, stacklevel=2)
+        return result
+
+    scoped._semops = True  # type: ignore[attr-defined]  # noqa: SLF001 - our own mark
+    return scoped

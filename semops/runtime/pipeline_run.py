@@ -1,0 +1,259 @@
+"""One pipeline on the engine: a feeder thread brings tuples, the caller takes ordered rows."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from semops.engine.demand import START, Demand
+from semops.errors import EngineError
+from semops.runtime.rows import Batch, assemble
+from semops.runtime.steps import PipelineProgram
+from semops.runtime.tail import Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from semops.engine.answers import AnswerMemo
+    from semops.engine.loop import EngineThread
+    from semops.engine.metrics import OperatorCounts
+    from semops.engine.scheduler import Scheduler
+    from semops.engine.task import QueryState, Task
+    from semops.operators import Operator
+    from semops.planner.lower import PhysicalPipeline
+    from semops.profile import QueryLog
+    from semops.prompts import Prompter
+
+POLL_S = 0.1
+"""How long the caller waits before it gets an empty frame, so that it can be interrupted, in seconds."""
+LOW_WATER = 64
+"""Most tuples that wait for admission; more would only hold memory."""
+BATCH_ROWS = 64
+"""Rows of a base batch. Small: what lies below may be a semantic query itself."""
+
+
+class PipelineRun:
+    """Runs a physical pipeline over base rows.
+
+    Parameters
+    ----------
+    pipeline
+        What to run.
+    labels
+        Names of the operators.
+    base
+        The base rows.
+    start_engine
+        Gives the engine and a prompter; called on the feeder's thread, since an engine's start takes
+        seconds.
+    log
+        Where undecided answers go.
+    memo
+        Answers shared with other queries of the run.
+    rows_wanted
+        A LIMIT above, as a hint.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        pipeline: PhysicalPipeline,
+        labels: Mapping[Operator, str],
+        base: pl.LazyFrame,
+        start_engine: Callable[[], tuple[EngineThread, Prompter]],
+        log: QueryLog,
+        memo: AnswerMemo,
+        rows_wanted: int | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self._labels = labels
+        self.tail = Tail(pipeline.tail)
+        limit = self.tail.limit_of_results
+        if limit is not None:
+            rows_wanted = limit if rows_wanted is None else min(limit, rows_wanted)
+        self.demand = Demand(rows_wanted)
+        self.counts: dict[str, OperatorCounts] = {}
+        self.engine: EngineThread | None = None
+        self._base = base
+        self._start_engine = start_engine
+        self._log = log
+        self._memo = memo
+        self._program: PipelineProgram | None = None
+        self._query: QueryState | None = None
+        self._in_transit = 0
+        self._local: deque[Task] = deque()
+        self._feeder_wake = threading.Event()
+        self._caller_wake = threading.Event()
+        self._error: BaseException | None = None
+        self._ended = False
+        self._cancelled = False
+        self._feeder = threading.Thread(target=self._feed, name="semops-feeder", daemon=True)
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield result rows in order as they finish, and None-row frames while there are none.
+
+        Raises
+        ------
+        SemopsError
+            Whatever ended the query.
+        """
+        self._feeder.start()
+        self.demand.begin_pull()
+        try:
+            while True:
+                frame, ended = self._wait()
+                if ended and self._error is not None and not self._cancelled:
+                    raise self._error
+                if frame is not None:
+                    self.demand.took(frame.height)
+                self.demand.end_pull()
+                yield pl.DataFrame() if frame is None else frame
+                if ended or self.tail.satisfied:
+                    return
+                self.demand.begin_pull()
+                if self.engine is not None:
+                    self.engine.wake()
+        finally:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """End the query and give back what it holds; safe to call twice and from any thread."""
+        if self._ended:
+            return
+        self._cancelled = True
+        self._post(self._end_query)
+        self._feeder_wake.set()
+        self._caller_wake.set()
+
+    def _wait(self) -> tuple[pl.DataFrame | None, bool]:
+        """Return the rows that are ready, or None after a while, and whether they are the last."""
+        if not self._caller_wake.is_set():
+            self._caller_wake.wait(POLL_S)
+        self._caller_wake.clear()
+        ended = self._ended or self._cancelled  # before draining: nothing comes after it
+        program = self._program
+        items = program.buffer.drain() if program is not None else []
+        if not items or program is None:
+            return None, ended
+        frame = assemble(items, self.tail.input_columns(self.pipeline), program.dtypes)
+        return self.tail.apply(frame), ended
+
+    # The engine's thread.
+
+    def _register(self, scheduler: Scheduler) -> None:
+        if self._cancelled:
+            self._on_end(None)
+            return
+        assert self._program is not None  # noqa: S101 - set before this is posted
+        self._query = scheduler.add_query(
+            self._program.pipeline(),
+            self._program,
+            self.demand,
+            self._post_local,
+            self._on_end,
+            self._memo,
+        )
+        self.counts = self._query.counts
+
+    def _end_query(self, scheduler: Scheduler) -> None:
+        if self._query is not None:
+            scheduler.end_query(self._query, None)
+        else:
+            self._on_end(None)
+
+    def _on_end(self, error: BaseException | None) -> None:
+        self._error = error
+        self._ended = True
+        self._feeder_wake.set()
+        self._caller_wake.set()
+
+    def _post_local(self, task: Task) -> None:
+        self._local.append(task)
+        self._feeder_wake.set()
+
+    # The feeder's thread.
+
+    def _post(self, command: Callable[[Scheduler], None]) -> None:
+        engine = self.engine
+        if engine is None:
+            return
+        try:
+            engine.post(command)
+        except EngineError as error:
+            self._on_end(error)
+
+    def _feed(self) -> None:
+        try:
+            rights = [right.frame.collect() for right in self.pipeline.rights]  # type: ignore[attr-defined]
+            engine, prompter = self._start_engine()
+            self._program = PipelineProgram(
+                self.pipeline, rights, self._labels, prompter, self._log, self._caller_wake.set
+            )
+            self._program.feeder_wake = self._feeder_wake.set
+            self.engine = engine
+            self._post(self._register)
+            number = 0
+            for batch in self._batches():
+                for index in range(batch.frame.height):
+                    self._serve_until(self._hungry)
+                    if self._stopped:
+                        return
+                    item = self._program.tuple_of(batch, index, number)
+                    number += 1
+                    self._in_transit += 1
+                    self._post(lambda scheduler, item=item: self._arrive(scheduler, item))  # type: ignore[misc]
+            self._post(self._close_input)
+            self._serve_until(lambda: False)
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
+            self._fail(error)
+
+    @property
+    def _stopped(self) -> bool:
+        return self._ended or self._cancelled
+
+    def _batches(self) -> Iterator[Batch]:
+        assert self._program is not None  # noqa: S101 - set by _feed
+        read = self._program.read_columns
+        frames = self._base.collect_batches(
+            chunk_size=BATCH_ROWS, maintain_order=True, lazy=True, engine="streaming"
+        )
+        for frame in frames:
+            for start in range(0, frame.height, BATCH_ROWS):
+                yield Batch(frame.slice(start, BATCH_ROWS), read)
+
+    def _arrive(self, scheduler: Scheduler, item: object) -> None:
+        self._in_transit -= 1
+        if self._query is not None:
+            scheduler.add_tuple(self._query, item)
+
+    def _close_input(self, scheduler: Scheduler) -> None:
+        if self._query is not None:
+            scheduler.close_input(self._query)
+
+    def _hungry(self) -> bool:
+        query = self._query
+        waiting = self._in_transit + (len(query.waiting[0]) if query is not None else 0)
+        return waiting < min(LOW_WATER, max(START, self.demand.done, self.demand.taken))
+
+    def _serve_until(self, ready: Callable[[], bool]) -> None:
+        """Do local steps until there is something else to do or the query has ended."""
+        assert self._program is not None  # noqa: S101 - set by _feed
+        while not self._stopped:
+            while self._local and not self._stopped:
+                task = self._local.popleft()
+                verdict = self._program.local(task.item, task.stage, task.step)
+                self._post(lambda s, t=task, v=verdict: s.local_done(t, v))  # type: ignore[misc]
+            if ready():
+                return
+            self._feeder_wake.wait(POLL_S)
+            self._feeder_wake.clear()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._query is not None and self.engine is not None and self.engine.alive:
+            query = self._query
+            self._post(lambda scheduler: scheduler.end_query(query, error))
+        else:
+            self._on_end(error)
+

@@ -1,0 +1,117 @@
+"""A whole physical plan: its pipelines one after the other, and the profile of it all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from semops.profile import Profile, QueryLog
+from semops.runtime.pipeline_run import PipelineRun
+from semops.runtime.tail import empty_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from semops.engine.answers import AnswerMemo
+    from semops.engine.loop import EngineThread
+    from semops.planner.lower import PhysicalPlan
+    from semops.prompts import Prompter
+
+
+class Query:
+    """Runs a physical plan and streams its rows.
+
+    Parameters
+    ----------
+    plan
+        What to run.
+    start_engine
+        Gives the engine and a prompter; called on another thread.
+    memo
+        Answers shared with other queries of the run.
+    rows_wanted
+        A LIMIT above, as a hint.
+    executor
+        Named in the profile.
+    """
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        start_engine: Callable[[], tuple[EngineThread, Prompter]],
+        memo: AnswerMemo,
+        rows_wanted: int | None,
+        executor: str,
+    ) -> None:
+        self.plan = plan
+        self.profile = Profile(executor=executor)
+        self._start_engine = start_engine
+        self._memo = memo
+        self._rows_wanted = rows_wanted
+        self._log = QueryLog()
+        self._run: PipelineRun | None = None
+        self._cancelled = False
+        self._finished = False
+        self._started_s = time.monotonic()
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield rows in order as they finish, and frames without columns while there are none."""
+        self._started_s = time.monotonic()
+        base = self.plan.source.frame  # type: ignore[attr-defined]
+        last = len(self.plan.pipelines) - 1
+        labels = self.plan.labels()
+        try:
+            for number, pipeline in enumerate(self.plan.pipelines):
+                wanted = self._rows_wanted if number == last else None
+                self._run = PipelineRun(
+                    pipeline, labels, base, self._start_engine, self._log, self._memo, wanted
+                )
+                if self._cancelled:
+                    return
+                collected = []
+                for frame in self._run.frames():
+                    if number == last:
+                        if frame.height and self.profile.first_row_s is None:
+                            self.profile.first_row_s = time.monotonic() - self._started_s
+                        self.profile.rows += frame.height
+                        yield frame
+                    else:
+                        collected.append(frame)
+                        yield pl.DataFrame()
+                if number != last:
+                    self.profile.operators.update(self._run.counts)
+                    kept = [frame for frame in collected if frame.width]
+                    base = pl.concat([empty_result(pipeline, base), *kept]).lazy()
+        finally:
+            self.finish()
+
+    def cancel(self) -> None:
+        """End the query; safe to call twice and from any thread."""
+        self._cancelled = True
+        if self._run is not None:
+            self._run.cancel()
+
+    def finish(self) -> Profile:
+        """Return what the query did; a second call returns the same."""
+        run = self._run
+        profile = self.profile
+        if self._finished or run is None:
+            return profile
+        self._finished = True
+        profile.wall_s = time.monotonic() - self._started_s
+        profile.operators.update(run.counts)
+        for operator, nulls in self._log.nulls.items():
+            if operator in profile.operators:
+                profile.operators[operator].nulls.update(nulls)
+        profile.row_errors = list(self._log.errors)
+        if run.engine is not None:
+            scheduler = run.engine.scheduler
+            profile.capabilities = scheduler.capabilities
+            profile.events = replace(scheduler.events)
+            reasons = "; ".join(scheduler.capabilities.reasons)
+            virtual = f"virtual ({reasons})" if reasons else "virtual"
+            profile.pinning = "explicit" if scheduler.pins.enabled else virtual
+        return profile

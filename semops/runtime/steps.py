@@ -1,0 +1,350 @@
+"""The program of one pipeline: turns tuples into requests and answers into columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from semops.engine.plan import (
+    Call,
+    CartesianProduct,
+    Decoding,
+    Pipeline,
+    Request,
+    Skip,
+    Stage,
+    Step,
+    Verdict,
+)
+from semops.errors import EngineError
+from semops.operators import SemFilter, SemJoin, SemMap, left_reads, reads
+from semops.planner.ir import (
+    Copy,
+    Filter,
+    Join,
+    Limit,
+    Project,
+    Relational,
+    Semantic,
+    columns_of,
+)
+from semops.prompts import joined
+from semops.runtime.order import OrderBuffer
+from semops.runtime.rows import Batch, Tuple, assemble
+from semops.verdicts import read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from semops.engine.plan import Answer
+    from semops.operators import Operator
+    from semops.planner.lower import PhysicalPipeline
+    from semops.profile import QueryLog
+    from semops.prompts import Prompter
+
+SEMANTIC_DTYPES = {"text": pl.String(), "verdict": pl.Boolean(), "probability": pl.Float64()}
+
+
+class PipelineProgram:
+    """Implements :class:`semops.engine.plan.Program` for one physical pipeline.
+
+    Parameters
+    ----------
+    pipeline
+        What to run.
+    rights
+        The rows of each right side.
+    labels
+        Names of the operators.
+    prompter
+        Builds prompts.
+    log
+        Where undecided answers are noted.
+    wake
+        Called when a result or an end may be waited for.
+    """
+
+    def __init__(
+        self,
+        pipeline: PhysicalPipeline,
+        rights: Sequence[pl.DataFrame],
+        labels: Mapping[Operator, str],
+        prompter: Prompter,
+        log: QueryLog,
+        wake: Callable[[], None],
+    ) -> None:
+        self.physical = pipeline
+        self._labels = labels
+        self.prompter = prompter
+        self.log = log
+        self.buffer = OrderBuffer()
+        self._wake = wake
+        self.feeder_wake: Callable[[], None] = _nothing
+        """Called when a first step starts, so that the next tuple may be needed."""
+        self.steps = [
+            [step for step in stage.steps if not isinstance(step, (Project, Limit))]
+            for stage in pipeline.stages
+        ]
+        self.read_columns = tuple(
+            dict.fromkeys(
+                [
+                    *(name for operator in pipeline.operators for name in reads(operator)),
+                    *(s.source for stage in self.steps for s in stage if isinstance(s, Copy)),
+                ]
+            )
+        )
+        self.rights = [Batch(frame, self.read_columns) for frame in rights]
+        self.dtypes = semantic_dtypes(pipeline)
+        self.choices = {
+            operator: prompter.choices(operator)
+            for operator in pipeline.operators
+            if not isinstance(operator, SemMap)
+        }
+        self._prefix_columns = [self._product_prefix(stage) for stage in range(len(rights))]
+
+    @property
+    def ready(self) -> int:
+        """Finished rows that nobody took."""
+        return self.buffer.ready
+
+    def pipeline(self) -> Pipeline:
+        """Return the engine's view of the pipeline."""
+        stages = []
+        for steps in self.steps:
+            writers = {
+                name: number
+                for number, step in enumerate(steps)
+                if isinstance(step, Semantic)
+                for name in step.operator.writes
+            }
+            stages.append(Stage(tuple(_engine_step(step, writers, self._labels) for step in steps)))
+        products = tuple(CartesianProduct(batch.frame.height) for batch in self.rights)
+        return Pipeline(tuple(stages), products)
+
+    def tuple_of(self, batch: Batch, index: int, number: int) -> Tuple:
+        """Return the tuple of a base row, its place taken; tokenises what its steps read."""
+        item = Tuple(((batch, index),), self.buffer.open(), number)
+        self.sizes(item, 0)
+        return item
+
+    # What the scheduler calls.
+
+    def sizes(self, item: Tuple, stage: int) -> Sequence[int]:
+        """Return the prompt tokens of each step, as far as known."""
+        prefix_columns = self._prefix_columns[stage - 1] if stage else ()
+        prefix = len(self.prefix(item.parent, stage - 1)) if item.parent is not None else 0
+        sizes = []
+        for step in self.steps[stage]:
+            if not isinstance(step, (Semantic, Join)):
+                sizes.append(0)
+                continue
+            columns = reads(step.operator)
+            size = len(self._block(item, step.operator, columns, partial=True))
+            shares = columns[: len(prefix_columns)] == prefix_columns
+            size += len(self.prompter.suffix(step.operator)) - (prefix if shares else 0)
+            sizes.append(max(size, 0))
+        return sizes
+
+    def floor(self, stage: int) -> int:
+        """Return the most tokens that a child of a stage needs, answers excluded."""
+        batch = self.rights[stage - 1]
+        joins = [s.operator for s in self.steps[stage] if isinstance(s, (Semantic, Join))]
+        suffix = max((len(self.prompter.suffix(operator)) for operator in joins), default=0)
+        names = [name for name in batch.lists if any(name in reads(o) for o in joins)]
+        longest = 0
+        for index in range(batch.frame.height):
+            fields = (batch.lists[name][index] for name in names)
+            size = sum(
+                len(self.prompter.segment(name, value, first=False))
+                for name, value in zip(names, fields, strict=True)
+                if value is not None
+            )
+            longest = max(longest, size)
+        return longest + suffix + 1
+
+    def prefix(self, item: Tuple, stage: int) -> Sequence[int]:
+        """Return the ids that all children of a tuple share."""
+        operator = self._product(stage)
+        return self._block(item, operator, self._prefix_columns[stage], partial=True)
+
+    def request(self, item: Tuple, stage: int, step: int) -> Request | Skip:
+        """Return a step's prompt; a NULL among its columns gives NULL without a call."""
+        if stage == 0 and step == 0:
+            self.feeder_wake()
+        node = self.steps[stage][step]
+        if isinstance(node, Copy):
+            item.outputs[node.name] = item.value(node.source)
+            return Skip()
+        assert isinstance(node, (Semantic, Join))  # noqa: S101 - local steps are not requested
+        operator = node.operator
+        columns = reads(operator)
+        values = {name: item.value(name) for name in columns}
+        if any(value is None for value in values.values()):
+            self.log.null(self._labels[operator], "null_input")
+            return Skip(self._store(item, operator, None, None))
+        block = self._block(item, operator, columns)
+        token_ids = block + self.prompter.suffix(operator)
+        decoding = (
+            Decoding(operator.max_tokens, stop=_stops(operator))
+            if isinstance(operator, SemMap)
+            else Decoding(1, self.choices[operator])
+        )
+        call = Call(operator.kind, operator.template.text, values)
+        return Request(token_ids, len(block), decoding, call)
+
+    def accept(self, item: Tuple, stage: int, step: int, answer: Answer) -> Verdict:
+        """Store an answer in the tuple.
+
+        Raises
+        ------
+        EngineError
+            If it can't be decided and the operator says ``on_error="raise"``.
+        """
+        node = self.steps[stage][step]
+        assert isinstance(node, (Semantic, Join))  # noqa: S101 - only those have answers
+        operator = node.operator
+        value = read_answer(operator, answer, self.choices.get(operator, ()))
+        if value.reason:
+            self.log.null(self._labels[operator], value.reason, value.detail, item.number)
+            if operator.asking.on_error == "raise" and value.value is None:
+                msg = (
+                    f"{self._labels[operator]} could not answer for a row: {value.reason}"
+                    f"{': ' + value.detail[:200] if value.detail else ''}. "
+                    f'With on_error="null" such rows get NULL and are counted in the profile.'
+                )
+                raise EngineError(msg)
+        return self._store(item, operator, value.value, value.probability)
+
+    def local(self, item: Tuple, stage: int, step: int) -> Verdict:
+        """Do the relational work of a step on one tuple."""
+        node = self.steps[stage][step]
+        if isinstance(node, Filter):
+            columns = sorted(node.predicate.columns) or [next(iter(item.parts[0][0].frame.columns))]
+            row = assemble([item], columns, self.dtypes)
+            return Verdict.KEEP if row.filter(node.predicate.payload).height else Verdict.DROP
+        assert isinstance(node, Relational)  # noqa: S101 - the only other local node
+        row = node.between.run(assemble([item], columns_of(node.input), self.dtypes))  # type: ignore[attr-defined]
+        if not row.height:
+            return Verdict.DROP
+        item.parts = ((Batch(row, self.read_columns), 0),)
+        item.outputs = {}
+        item.segments.clear()
+        item.blocks.clear()
+        self.sizes(item, stage)
+        return Verdict.KEEP
+
+    def child(self, item: Tuple, stage: int, index: int) -> Tuple:
+        """Return a pair of a tuple and a right row."""
+        parts = (*item.parts, (self.rights[stage], index))
+        return Tuple(parts, self.buffer.open(item.slot), item.number, dict(item.outputs), item)
+
+    def emit(self, item: Tuple) -> None:
+        """Put a finished tuple into its place."""
+        self.buffer.close(item.slot, item)
+        self._wake()
+
+    def dropped(self, item: Tuple, stage: int) -> None:  # noqa: ARG002 - part of the protocol
+        """Note that a tuple gives no row (any more)."""
+        self.buffer.close(item.slot, None)
+        self._wake()
+
+    def _store(
+        self, item: Tuple, operator: Operator, value: Any, probability: float | None
+    ) -> Verdict:
+        if isinstance(operator, SemMap):
+            item.outputs[operator.name] = value
+            return Verdict.KEEP
+        if isinstance(operator, SemFilter):
+            if operator.probability is not None:
+                item.outputs[operator.probability] = probability
+            if operator.name is not None:
+                item.outputs[operator.name] = value
+                return Verdict.KEEP
+        return Verdict.KEEP if value is True else Verdict.DROP
+
+    def _block(
+        self, item: Tuple, operator: Operator, columns: tuple[str, ...], *, partial: bool = False
+    ) -> tuple[int, ...]:
+        """Return the ids of head and row block; ``partial`` leaves out what isn't known yet."""
+        style = operator.asking.style
+        key = (style, columns)
+        known = item.blocks.get(key)
+        if known is not None:
+            return known
+        head, _ = self.prompter.frame(style)
+        segments = [head]
+        complete = True
+        for position, name in enumerate(columns):
+            if not item.has(name) or (partial and item.value(name) is None):
+                complete = False
+                continue
+            segments.append(self._segment(item, name, first=position == 0))
+        block = joined(segments)
+        if complete:
+            item.blocks[key] = block
+        return block
+
+    def _segment(self, item: Tuple, name: str, *, first: bool) -> tuple[int, ...]:
+        key = (name, first)
+        known = item.segments.get(key)
+        if known is None and item.parent is not None and name not in item.parts[-1][0].columns:
+            known = item.parent.segments.get(key)
+        if known is None:
+            known = self.prompter.segment(name, item.value(name), first=first)
+            item.segments[key] = known
+        return known
+
+    def _product(self, stage: int) -> SemJoin:
+        node = self.steps[stage + 1][0]
+        assert isinstance(node, Join)  # noqa: S101 - a product is followed by its predicate
+        return node.operator
+
+    def _product_prefix(self, stage: int) -> tuple[str, ...]:
+        return left_reads(self._product(stage))
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def semantic_dtypes(pipeline: PhysicalPipeline) -> dict[str, pl.DataType]:
+    """Return the types of the semantic columns that a pipeline adds."""
+    dtypes: dict[str, pl.DataType] = {}
+    for stage in pipeline.stages:
+        for step in stage.steps:
+            if isinstance(step, Copy):
+                dtypes[step.name] = dtypes.get(step.source, SEMANTIC_DTYPES["text"])
+            elif isinstance(step, Semantic) and isinstance(step.operator, SemMap):
+                dtypes[step.operator.name] = SEMANTIC_DTYPES["text"]
+            elif isinstance(step, Semantic):
+                operator = step.operator
+                assert isinstance(operator, SemFilter)  # noqa: S101 - maps are handled above
+                if operator.name is not None:
+                    dtypes[operator.name] = SEMANTIC_DTYPES["verdict"]
+                if operator.probability is not None:
+                    dtypes[operator.probability] = SEMANTIC_DTYPES["probability"]
+    return dtypes
+
+
+def _stops(operator: SemMap) -> tuple[str, ...]:
+    """In raw style the model would go on writing the table; a line's end ends its answer."""
+    if operator.asking.style == "raw" and not operator.stop:
+        return ("\n",)
+    return operator.stop
+
+
+def _engine_step(
+    node: Any, writers: Mapping[str, int], labels: Mapping[Operator, str]
+) -> Step:
+    match node:
+        case Semantic(_, SemMap() as operator):
+            cap, one_token = operator.max_tokens, False
+        case Semantic(_, operator) | Join(_, _, operator):
+            cap, one_token = 1, True
+        case Copy(_, source, name):
+            return Step(f"copy:{name}", max_tokens=1, one_token=True, reads=())
+        case _:
+            return Step("relational", local=True)
+    read = tuple(writers[name] for name in reads(operator) if name in writers)
+    return Step(labels[operator], max_tokens=cap, one_token=one_token, reads=read)

@@ -1,0 +1,241 @@
+"""The process's engine: started on first use, shared by all queries, closed at exit."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from semops.errors import ConfigError
+from semops.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from semops.config import Settings
+    from semops.engine.backend import Backend
+    from semops.engine.loop import EngineThread
+
+_lock = threading.RLock()
+_settings: Settings | None = None
+_engine: EngineThread | None = None
+_overrides: list[EngineThread] = []
+"""Engines that replace the process's own for a block, the innermost last."""
+_options: list[dict[str, Any]] = []
+_profiles: list[Profile] = []
+"""Profiles that collect what runs now, the innermost last."""
+_last_profile: Profile | None = None
+
+
+def settings() -> Settings:
+    """Return the settings in force, options of enclosing blocks included."""
+    from semops.config import load
+
+    global _settings  # noqa: PLW0603 - one engine a process, so one setting
+    with _lock:
+        if _settings is None:
+            _settings = load()
+        changes: dict[str, Any] = {}
+        for layer in _options:
+            changes.update(layer)
+        return _settings.model_copy(update=changes) if changes else _settings
+
+
+def configure(**changes: Any) -> None:
+    """Change settings of the process.
+
+    Parameters
+    ----------
+    changes
+        Fields of :class:`semops.config.Settings`, for example ``model=`` or ``kv_memory="4GiB"``.
+        Settings made earlier stay.
+
+    Raises
+    ------
+    ConfigError
+        If a name or a value is not allowed, or a running engine would have to change.
+
+    Examples
+    --------
+    >>> configure(prompt_style="chat")
+    >>> configure(colour="red")
+    Traceback (most recent call last):
+    ...
+    semops.errors.ConfigError: 'colour' is no setting; there are backend, ...
+    """
+    from semops.config import ENGINE_FIELDS, load
+
+    global _settings  # noqa: PLW0603
+    with _lock:
+        explicit = _settings.model_dump(include=_settings.model_fields_set) if _settings else {}
+        new = load(**{**explicit, **changes})
+        old = _settings if _settings is not None else load()
+        changed = sorted(f for f in ENGINE_FIELDS if getattr(new, f) != getattr(old, f))
+        if changed and _engine is not None and _engine.alive:
+            raise ConfigError(
+                f"{', '.join(changed)} can't change while an engine runs. Call semops.close() first; "
+                f"the next query starts a new one."
+            )
+        _settings = new
+
+
+@contextmanager
+def options(**changes: Any) -> Iterator[None]:
+    """Change options for the operators built in a block, and for the queries run in it.
+
+    Parameters
+    ----------
+    changes
+        ``prompt_style`` and ``on_error`` hold for operators built in the block, ``executor`` for
+        queries that start in it.
+
+    Raises
+    ------
+    ConfigError
+        If a name or a value is not allowed.
+
+    Examples
+    --------
+    >>> with options(executor="blocking"):
+    ...     settings().executor
+    'blocking'
+    """
+    from semops.config import OPTION_FIELDS, load
+
+    unknown = sorted(set(changes) - OPTION_FIELDS)
+    if unknown:
+        allowed = ", ".join(sorted(OPTION_FIELDS))
+        raise ConfigError(
+            f"{', '.join(unknown)} can't be set for a block; options takes {allowed}. "
+            f"Use semops.configure for the others."
+        )
+    load(**changes)
+    with _lock:
+        _options.append(changes)
+    try:
+        yield
+    finally:
+        with _lock:
+            _options.remove(changes)
+
+
+def engine() -> EngineThread:
+    """Return the engine, started if need be.
+
+    Raises
+    ------
+    EngineError, MissingExtraError, ConfigError
+        If it can't be started.
+    """
+    global _engine  # noqa: PLW0603
+    with _lock:
+        if _overrides:
+            return _overrides[-1]
+        if _engine is None or not _engine.alive:
+            from semops.engine.loop import EngineThread
+
+            current = settings()
+            _engine = EngineThread(
+                lambda: _start_vllm(current), current.controller, current.pinning
+            )
+            atexit.register(close)
+        return _engine
+
+
+def _start_vllm(current: Settings) -> Backend:
+    from semops.engine.backends import vllm
+    from semops.engine.models import resolve
+
+    found = resolve(current.model, current.cache_dir)
+    options: dict[str, Any] = {}
+    if current.max_running is not None:
+        options["max_running"] = current.max_running
+    return vllm.start(
+        found.path,
+        kv_bytes=current.kv_memory,
+        kv_tokens=current.kv_tokens,
+        context_tokens=current.context_tokens,
+        dtype=current.dtype,
+        **options,
+    )
+
+
+def close() -> None:
+    """Stop the engine and free its memory; the next query starts a new one.
+
+    Running queries end with an error. A call without an engine does nothing.
+
+    Examples
+    --------
+    >>> close()
+    """
+    global _engine  # noqa: PLW0603
+    with _lock:
+        running, _engine = _engine, None
+    if running is not None:
+        running.close()
+        atexit.unregister(close)
+
+
+@contextmanager
+def override(start_backend: Callable[[], Backend], **kwargs: Any) -> Iterator[EngineThread]:
+    """Use another engine for a block, in all threads."""
+    from semops.engine.loop import EngineThread
+
+    replacement = EngineThread(start_backend, **kwargs)
+    with _lock:
+        _overrides.append(replacement)
+    try:
+        yield replacement
+    finally:
+        with _lock:
+            _overrides.remove(replacement)
+        replacement.close()
+
+
+def record(profile: Profile) -> None:
+    """Keep the profile of a finished run."""
+    global _last_profile  # noqa: PLW0603
+    with _lock:
+        _last_profile = profile
+        for collecting in _profiles:
+            collecting.merge(profile)
+
+
+def last_profile() -> Profile | None:
+    """Return the profile of the last finished run, or None.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import semops
+    >>> _ = pl.DataFrame({"text": ["a"]}).sem_filter("{text} is kind").collect()
+    >>> semops.last_profile().operators["sem_filter"].calls
+    1
+    """
+    return _last_profile
+
+
+@contextmanager
+def profile() -> Iterator[Profile]:
+    """Collect what all runs in a block do.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import semops
+    >>> with semops.profile() as p:
+    ...     for _ in range(2):
+    ...         _ = pl.DataFrame({"text": ["a"]}).sem_filter("{text} is kind").collect()
+    >>> p.operators["sem_filter"].calls
+    2
+    """
+    collecting = Profile()
+    with _lock:
+        _profiles.append(collecting)
+    try:
+        yield collecting
+    finally:
+        with _lock:
+            _profiles[:] = [other for other in _profiles if other is not collecting]
