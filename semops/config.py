@@ -29,7 +29,8 @@ class Settings(BaseSettings):
     )
 
     model: str | None = Field(
-        None, description="Hugging Face id, local folder, or GGUF file; None: the hardware's default"
+        None,
+        description="Hugging Face id, local folder, or GGUF file; None: the hardware's default",
     )
     backend: Literal["vllm"] = Field("vllm", description="Registry name of the backend")
     kv_memory: int | None = Field(
@@ -39,7 +40,9 @@ class Settings(BaseSettings):
         None, ge=1, description="KV memory in tokens; wins over kv_memory"
     )
     context_tokens: int | None = Field(
-        None, ge=1, description="Longest prompt plus answer, in tokens; None: what model and KV allow"
+        None,
+        ge=1,
+        description="Longest prompt plus answer, in tokens; None: what model and KV allow",
     )
     max_running: int | None = Field(
         None, ge=1, description="Most requests decoded together; None: the backend's default"

@@ -6,14 +6,13 @@ one, the chain below is planned and run as one pipeline.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from semops import session
-from semops.engine.answers import AnswerMemo
-from semops.errors import SchemaError, TemplateError, UnsupportedError
+from semops.errors import SchemaError, UnsupportedError
 from semops.operators import (
     Asking,
     SemFilter,
@@ -25,22 +24,15 @@ from semops.operators import (
     label,
 )
 from semops.planner.explain import explain as explain_plan
-from semops.planner.lower import lower
-from semops.planner.optimize import optimize
-from semops.planner.polars_reader import Pushed, capture, read, source_of
-from semops.prompts import SYSTEM, Prompter
-from semops.runtime import scopes
-from semops.runtime.query import Query
+from semops.planner.polars_reader import outermost
+from semops.polars_source import SemSource, plan
 from semops.serialize import check_dtypes
 from semops.template import bind, bind_join, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
-    from semops.engine.loop import EngineThread
     from semops.operators import OnCutoff, OnError, Operator, PromptStyle
-    from semops.planner.lower import PhysicalPlan
 
 Frame = pl.DataFrame | pl.LazyFrame
 
@@ -179,7 +171,7 @@ def sem_join(
     right: Frame,
     instruction: str,
     *,
-    how: Literal["inner"] = "inner",
+    how: str = "inner",
     suffix: str = "_right",
     answers: tuple[str, str] = ("True", "False"),
     prompt_style: PromptStyle | None = None,
@@ -263,90 +255,8 @@ def explain(frame: pl.LazyFrame) -> str:
         sem_filter "{text} is kind"  reads text
         sem_map:summary "Summarise {text}"  reads text; at most 256 tokens; shares 'text' with sem_filter
     """
-    from semops.planner.polars_reader import outermost
-
     source, pushed = outermost(frame)
-    return explain_plan(_plan(source, pushed))
-
-
-class SemSource:
-    """The IO source of one semantic operator.
-
-    Parameters
-    ----------
-    upstream
-        Its input.
-    operator
-        What it does.
-    schema
-        Schema of its output.
-    right
-        The right side of a join.
-    """
-
-    def __init__(
-        self,
-        upstream: pl.LazyFrame,
-        operator: Operator,
-        schema: pl.Schema,
-        right: pl.LazyFrame | None,
-    ) -> None:
-        self.upstream = upstream
-        self.operator = operator
-        self.right = right
-        self._schema = schema
-
-    def schema(self) -> pl.Schema:
-        """Return the schema of the output."""
-        return self._schema
-
-    def __call__(
-        self,
-        with_columns: list[str] | None,
-        predicate: pl.Expr | None,
-        n_rows: int | None,
-        batch_size: int | None,  # noqa: ARG002 - rows are given out as they finish
-    ) -> Iterator[pl.DataFrame]:
-        """Run the operator and all semantic operators fused below it; called by Polars."""
-        pushed = Pushed(with_columns, predicate, n_rows)
-        empty = pl.DataFrame(schema=self._schema)
-        if with_columns is not None:
-            empty = empty.select(with_columns)
-        if capture(pushed):
-            yield empty
-            return
-        for frame in _run(self, pushed):
-            yield frame if frame.width else empty
-
-
-def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:
-    scope, wanted = scopes.find(source)
-    settings = session.settings()
-    query = Query(
-        _plan(source, pushed),
-        _start_engine,
-        scope.memo if scope is not None else AnswerMemo(),
-        wanted,
-        settings.executor,
-    )
-    if scope is not None:
-        scope.queries.append(query)
-    try:
-        yield from query.frames()
-    finally:
-        if scope is None:
-            session.record(query.finish())
-
-
-def _plan(source: SemSource, pushed: Pushed) -> PhysicalPlan:
-    pipelining = session.settings().executor == "pipelined"
-    return lower(optimize(read(source, pushed)), pipelining=pipelining)
-
-
-def _start_engine() -> tuple[EngineThread, Prompter]:
-    engine = session.engine()
-    system = session.settings().system_prompt
-    return engine, Prompter(engine.tokenizer, SYSTEM if system is None else system)
+    return explain_plan(plan(source, pushed))
 
 
 def _source(

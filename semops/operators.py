@@ -172,7 +172,7 @@ def check_answers(answers: object) -> tuple[str, str]:
     """
     ok = (
         isinstance(answers, (tuple, list))
-        and len(answers) == 2  # noqa: PLR2004
+        and len(answers) == 2
         and all(isinstance(a, str) and a.strip() for a in answers)
         and answers[0] != answers[1]
     )

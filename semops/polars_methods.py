@@ -59,7 +59,7 @@ def register() -> None:
             setattr(cls, name, getattr(frames, name))
     pl.api.register_dataframe_namespace("sem")(SemNamespace)
     pl.api.register_lazyframe_namespace("sem")(SemNamespace)
-    pl.LazyFrame.collect = _scoped(pl.LazyFrame.collect)  # type: ignore[method-assign, assignment]
+    pl.LazyFrame.collect = _scoped(pl.LazyFrame.collect)  # type: ignore[method-assign]
 
 
 def _scoped(collect: Any) -> Any:

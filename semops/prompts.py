@@ -91,7 +91,7 @@ class Prompter:
 
 
 def instruction_text(operator: Operator) -> str:
-    """Return the text that follows the row block.
+    r"""Return the text that follows the row block.
 
     In raw style the model continues the text, so a predicate's instruction stands as written; in
     chat style the two answers are named.
@@ -100,11 +100,11 @@ def instruction_text(operator: Operator) -> str:
     --------
     >>> from semops.operators import Asking, SemFilter
     >>> from semops.template import parse
-    >>> raw = SemFilter(parse("{text}\\nSentiment:"), asking=Asking(style="raw"))
+    >>> raw = SemFilter(parse("{text}\nSentiment:"), asking=Asking(style="raw"))
     >>> instruction_text(raw)
-    '\\nSentiment:'
+    '\nSentiment:'
     >>> instruction_text(SemFilter(parse("{text} is kind")))
-    '\\n\\nIs this true of the record? "text" is kind\\nReply True or False.'
+    '\n\nIs this true of the record? "text" is kind\nReply True or False.'
     """
     if operator.asking.style == "raw":
         text = operator.template.rendered(skip_leading=True)

@@ -62,7 +62,7 @@ def check_dtypes(schema: pl.Schema, columns: tuple[str, ...], operator: str) -> 
     SchemaError
         If a column holds bytes or Python objects.
     """
-    import polars as pl  # noqa: PLC0415 - keeps this module importable without Polars' start-up cost
+    import polars as pl
 
     for column in columns:
         if _holds_bytes(schema[column], (pl.Binary, pl.Object)):

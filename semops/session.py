@@ -170,7 +170,7 @@ def close() -> None:
     --------
     >>> close()
     """
-    global _engine  # noqa: PLW0603
+    global _engine
     with _lock:
         running, _engine = _engine, None
     if running is not None:

@@ -155,12 +155,12 @@ def bind_join(template: Template, left: Iterable[str], right: Iterable[str]) -> 
         for part in template.parts
     )
     bound = Template(template.text, parts)
-    for side in known:
+    for side, columns in known.items():
         if not any(p.side == side for p in bound.placeholders):
             msg = (
                 f"the join instruction {template.text!r} names no column of the {side} side, so it "
                 f"could not depend on it. Write {{column:{side}}} with one of "
-                f"{', '.join(map(repr, known[side]))}."
+                f"{', '.join(map(repr, columns))}."
             )
             raise TemplateError(msg)
     return bound

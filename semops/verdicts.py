@@ -28,7 +28,7 @@ class Value(NamedTuple):
     """Probability of the yes answer among the two, for predicates."""
 
 
-def read_answer(operator: Operator, answer: Answer, choices: tuple[int, ...]) -> Value:
+def read_answer(operator: Operator, answer: Answer, choices: tuple[int, int] | None) -> Value:
     """Return the value of an answer.
 
     Examples
@@ -46,6 +46,7 @@ def read_answer(operator: Operator, answer: Answer, choices: tuple[int, ...]) ->
             return Value(None, "over_context", detail)
         return Value(None, "backend", answer.detail)
     if not isinstance(operator, SemMap):
+        assert choices is not None  # noqa: S101 - predicates have them
         return _verdict(answer.logprobs, choices)
     if answer.finish is Finish.LENGTH:
         if operator.on_cutoff == "keep":
@@ -54,11 +55,11 @@ def read_answer(operator: Operator, answer: Answer, choices: tuple[int, ...]) ->
     return Value(answer.text.strip())
 
 
-def _verdict(logprobs: Mapping[int, float], choices: tuple[int, ...]) -> Value:
+def _verdict(logprobs: Mapping[int, float], choices: tuple[int, int]) -> Value:
     yes, no = (logprobs.get(choice, -math.inf) for choice in choices)
     if math.isnan(yes) or math.isnan(no) or yes == no:
         return Value(None, "undecided", f"log probabilities {yes} and {no}")
     # exp of a difference that overflows means certainty; math.exp would raise.
     margin = yes - no
-    probability = 0.0 if margin < -700 else 1.0 / (1.0 + math.exp(-margin))  # noqa: PLR2004
+    probability = 0.0 if margin < -700 else 1.0 / (1.0 + math.exp(-margin))
     return Value(yes > no, probability=probability)

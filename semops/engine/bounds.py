@@ -77,6 +77,6 @@ class BoundEstimator:
 
     def grown(self, bound: int, attempt: int, prompt_tokens: int) -> int:
         """Return the next bound after a cut-off: doubled, from the third attempt on the cap."""
-        if attempt >= 3:  # noqa: PLR2004
+        if attempt >= 3:
             return self.cap
         return min(self.cap, max(2 * bound, self.first(prompt_tokens)))

@@ -54,7 +54,7 @@ def check(scheduler: Scheduler, *, progressed: bool) -> None:
         return
     monitor.stuck_since_s = None
     monitor.recoveries += 1
-    if monitor.recoveries > 2:  # noqa: PLR2004 - once for the pins, once for what they hid
+    if monitor.recoveries > 2:
         error = CapacityError(
             f"{waiting} requests wait and none can run although nothing is pinned. The KV memory "
             f"holds {scheduler.capabilities.kv_tokens} tokens. Raise kv_tokens= or kv_memory= in "
@@ -66,5 +66,7 @@ def check(scheduler: Scheduler, *, progressed: bool) -> None:
     scheduler.events.deadlocks += 1
     scheduler.pins.enabled = False
     logger.warning(
-        "nothing ran for %.0f s: dropped %d pins, going on with virtual pinning", PATIENCE_S, dropped
+        "nothing ran for %.0f s: dropped %d pins, going on with virtual pinning",
+        PATIENCE_S,
+        dropped,
     )

@@ -44,7 +44,15 @@ class Demand:
     True
     """
 
-    __slots__ = ("_clock", "_hungry_since_s", "_last_pull_s", "done", "pulling", "rows_wanted", "taken")
+    __slots__ = (
+        "_clock",
+        "_hungry_since_s",
+        "_last_pull_s",
+        "done",
+        "pulling",
+        "rows_wanted",
+        "taken",
+    )
 
     def __init__(
         self, rows_wanted: int | None = None, clock: Callable[[], float] = time.monotonic
@@ -75,7 +83,9 @@ class Demand:
         missing = self.rows_wanted - self.taken - ready
         if missing > 0:
             return active < min(window, max(missing, START))
-        return ready == 0 and active < START and self._hungry_s() > PATIENCE_S
+        if ready == 0 and self._hungry_s() > PATIENCE_S:
+            self.rows_wanted = None  # the plan said less than the consumer takes
+        return False
 
     def took(self, rows: int) -> None:
         """Note that the consumer took result rows."""

@@ -65,6 +65,8 @@ class Ledger:
         total = 0
         for query in queries:
             held = sum(task.reserved for task in query.live)
-            assert held == query.used, f"query {query.key}: tasks hold {held}, books say {query.used}"  # noqa: S101
+            assert held == query.used, (  # noqa: S101
+                f"query {query.key}: tasks hold {held}, books say {query.used}"
+            )
             total += held
         assert total == self.used, f"queries hold {total}, ledger says {self.used}"  # noqa: S101

@@ -45,7 +45,10 @@ class EngineThread:
     """
 
     def __init__(
-        self, start_backend: Callable[[], Backend], controller: str = "demand", pinning: str = "auto"
+        self,
+        start_backend: Callable[[], Backend],
+        controller: str = "demand",
+        pinning: str = "auto",
     ) -> None:
         self._commands: deque[Callable[[Scheduler], None]] = deque()
         self._wake = threading.Condition()

@@ -152,8 +152,9 @@ class Program(Protocol):
     :meth:`local` runs on the engine thread between two engine steps and must be quick.
     """
 
-    ready: int
-    """Result rows that are finished and that the consumer has not taken."""
+    @property
+    def ready(self) -> int:
+        """Result rows that are finished and that the consumer has not taken."""
 
     def sizes(self, item: Any, stage: int) -> Sequence[int]:
         """Return the prompt tokens of each step of a stage, as far as known.

@@ -73,7 +73,7 @@ class Scheduler:
         self._keys += 1
         return self._keys
 
-    def add_query(  # noqa: PLR0913
+    def add_query(
         self,
         pipeline: Pipeline,
         program: Program,
@@ -84,9 +84,7 @@ class Scheduler:
         weight: float = 1.0,
     ) -> QueryState:
         """Register a query; tuples come by :meth:`add_tuple`."""
-        query = QueryState(
-            self.next_key(), pipeline, program, demand, post_local, on_end, weight
-        )
+        query = QueryState(self.next_key(), pipeline, program, demand, post_local, on_end, weight)
         if memo is not None:
             query.memo = memo
         for stage in range(1, len(pipeline.stages)):

@@ -125,9 +125,4 @@ class QueryState:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do."""
-        return (
-            self.exhausted
-            and not self.live
-            and not any(self.waiting)
-            and not any(self.parents)
-        )
+        return self.exhausted and not self.live and not any(self.waiting) and not any(self.parents)

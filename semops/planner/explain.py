@@ -24,7 +24,7 @@ def explain(plan: PhysicalPlan) -> str:
     >>> import semops
     >>> df = pl.DataFrame({"text": ["a", "b"], "year": [1, 2]})
     >>> print(semops.explain(df.sem_filter("{text} is kind").filter(pl.col("year") > 1)))
-    source: DF ["text", "year"] where [(col("year")) > (1)]
+    source: DF ["text", "year"] where col("year") > 1
     pipeline 1
       stage 1: one prefix a tuple
         sem_filter "{text} is kind"  reads text

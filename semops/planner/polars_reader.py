@@ -30,7 +30,7 @@ from semops.planner.ir import (
 from semops.planner.polars_rowwise import between_is_rowwise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from semops.operators import Operator
     from semops.planner.ir import Node
@@ -128,7 +128,7 @@ def _predicates(expression: pl.Expr | None) -> tuple[Predicate, ...]:
 def _conjuncts(expression: pl.Expr) -> Iterator[pl.Expr]:
     """Split an expression at its outermost ANDs."""
     parts = expression.meta.pop()
-    if len(parts) == 2 and (parts[1] & parts[0]).meta == expression:  # noqa: PLR2004 - both sides
+    if len(parts) == 2 and (parts[1] & parts[0]).meta == expression:
         yield from _conjuncts(parts[1])
         yield from _conjuncts(parts[0])
     else:
@@ -205,7 +205,7 @@ class PolarsBetween:
             traverser.set_udf(lambda *_: rows.select(columns))
             traverser.set_node(root)
 
-        return self.frame.collect(engine="in-memory", post_opt_callback=feed)
+        return collect_with(self.frame, feed)
 
 
 class _Leaf(NamedTuple):
@@ -213,6 +213,15 @@ class _Leaf(NamedTuple):
     pushed: Pushed
     direct: bool
     """Whether nothing but the source itself is there."""
+
+
+def collect_with(frame: pl.LazyFrame, callback: Callable[..., None]) -> pl.DataFrame:
+    """Collect a frame after a callback has seen, and perhaps changed, its optimised plan.
+
+    The callback runs on this thread, and so does a linear plan in Polars' in-memory engine.
+    """
+    # Polars hands plans to its GPU engine through this argument; its type stubs don't name it.
+    return frame.collect(engine="in-memory", post_opt_callback=callback)  # type: ignore[call-overload, no-any-return]
 
 
 def _look(frame: pl.LazyFrame) -> _Leaf | None:
@@ -231,15 +240,16 @@ def _look(frame: pl.LazyFrame) -> _Leaf | None:
             found.append(source)
             traverser.set_node(root)
 
-    _thread.seen = seen = []
+    seen: list[Pushed] = []
+    _thread.seen = seen
     try:
-        frame.collect(engine="in-memory", post_opt_callback=inspect)
+        collect_with(frame, inspect)
     finally:
         _thread.seen = None
     if not found or len(seen) != 1:
         return None
     pushed: Pushed = seen[0]
-    direct = path == ["PythonScan"] and pushed == NOTHING_PUSHED
+    direct = path == ["PythonScan"] and all(part is None for part in pushed)
     return _Leaf(found[0], pushed, direct)
 
 
@@ -273,16 +283,14 @@ def one_line(frame: pl.LazyFrame, limit: int = 160) -> str:
     Examples
     --------
     >>> one_line(pl.LazyFrame({"a": [1]}).filter(pl.col("a") > 0))
-    'DF ["a"] where [(col("a")) > (0)]'
+    'DF ["a"] where col("a") > 0'
     """
     kept = []
     where = ""
     for raw in frame.explain().splitlines():
         line = raw.strip()
         head, _, rest = line.partition(" ")
-        if head == "SELECTION:":
-            where = f" where {rest}"
-        elif head == "FILTER":
+        if head in {"SELECTION:", "FILTER"}:
             where = f" where {rest}"
         elif line and head not in {"FROM", "PROJECT", "INFO:", "PROJECT*"}:
             kept.append(line.partition(";")[0])

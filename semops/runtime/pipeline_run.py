@@ -57,7 +57,7 @@ class PipelineRun:
         A LIMIT above, as a hint.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(
         self,
         pipeline: PhysicalPipeline,
         labels: Mapping[Operator, str],
@@ -256,4 +256,3 @@ class PipelineRun:
             self._post(lambda scheduler: scheduler.end_query(query, error))
         else:
             self._on_end(error)
-

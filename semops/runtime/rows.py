@@ -119,6 +119,8 @@ def _gather(rows: Sequence[tuple[Batch, int]], wanted: Sequence[str]) -> pl.Data
             end += 1
         names = [name for name in wanted if name in batch.columns]
         indices = [index for _, index in rows[start:end]]
-        pieces.append(batch.frame.select(names)[indices] if names else pl.DataFrame(height=end - start))
+        pieces.append(
+            batch.frame.select(names)[indices] if names else pl.DataFrame(height=end - start)
+        )
         start = end
     return pieces[0] if len(pieces) == 1 else pl.concat(pieces)

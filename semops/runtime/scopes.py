@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from semops.engine.answers import AnswerMemo
-from semops.planner.polars_reader import source_of
+from semops.planner.polars_reader import collect_with, source_of
 from semops.planner.polars_rowwise import between_is_rowwise
 from semops.profile import Profile
 
@@ -70,14 +70,18 @@ def leave(scope: Scope) -> None:
 
 
 def find(source: SemanticSource) -> tuple[Scope | None, int | None]:
-    """Return the scope that a source runs in, the youngest if several, and the rows wanted."""
+    """Return the scope that a source runs in, and the rows that a LIMIT there wants of it.
+
+    Where two threads collect the same frame, either scope is as good for sharing answers; what their
+    limits want can't be told apart then.
+    """
     with _lock:
         candidates = list(reversed(_scopes))
-    for scope in candidates:
-        inside, wanted = scope.wanted(source)
-        if inside:
-            return scope, wanted
-    return None, None
+    found = [(scope, *scope.wanted(source)) for scope in candidates]
+    inside = [(scope, wanted) for scope, contains, wanted in found if contains]
+    if len(inside) == 1:
+        return inside[0]
+    return (inside[0][0], None) if inside else (None, None)
 
 
 def _look_for_limits(frame: pl.LazyFrame) -> dict[int, int | None]:
@@ -112,5 +116,5 @@ def _look_for_limits(frame: pl.LazyFrame) -> dict[int, int | None]:
         empty = pl.DataFrame(schema=traverser.get_schema())
         traverser.set_udf(lambda *_: empty)  # so that nothing runs
 
-    frame.collect(engine="in-memory", post_opt_callback=inspect)
+    collect_with(frame, inspect)
     return wanted

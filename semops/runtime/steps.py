@@ -96,7 +96,7 @@ class PipelineProgram:
         )
         self.rights = [Batch(frame, self.read_columns) for frame in rights]
         self.dtypes = semantic_dtypes(pipeline)
-        self.choices = {
+        self.choices: dict[Operator, tuple[int, int]] = {
             operator: prompter.choices(operator)
             for operator in pipeline.operators
             if not isinstance(operator, SemMap)
@@ -204,7 +204,7 @@ class PipelineProgram:
         node = self.steps[stage][step]
         assert isinstance(node, (Semantic, Join))  # noqa: S101 - only those have answers
         operator = node.operator
-        value = read_answer(operator, answer, self.choices.get(operator, ()))
+        value = read_answer(operator, answer, self.choices.get(operator))
         if value.reason:
             self.log.null(self._labels[operator], value.reason, value.detail, item.number)
             if operator.asking.on_error == "raise" and value.value is None:
@@ -334,15 +334,13 @@ def _stops(operator: SemMap) -> tuple[str, ...]:
     return operator.stop
 
 
-def _engine_step(
-    node: Any, writers: Mapping[str, int], labels: Mapping[Operator, str]
-) -> Step:
+def _engine_step(node: Any, writers: Mapping[str, int], labels: Mapping[Operator, str]) -> Step:
     match node:
         case Semantic(_, SemMap() as operator):
             cap, one_token = operator.max_tokens, False
         case Semantic(_, operator) | Join(_, _, operator):
             cap, one_token = 1, True
-        case Copy(_, source, name):
+        case Copy(_, _, name):
             return Step(f"copy:{name}", max_tokens=1, one_token=True, reads=())
         case _:
             return Step("relational", local=True)

@@ -256,10 +256,11 @@ def test_with_everything_pinned_a_request_waits_until_one_is_unpinned(vllm_backe
 
 PRELUDE = """
 import os, random, signal, sys, threading
-before = dict(os.environ)
 from semops.engine.backends import vllm
 from semops.engine.plan import Decoding, Request
 from semops.errors import CapacityError, EngineError
+
+before = dict(os.environ)  # Polars sets a variable of its own when it is imported
 
 def ask(backend):
     backend.submit(1, Request(list(range(300, 400)), 0, Decoding(4)), 4, 0)

@@ -103,7 +103,7 @@ class ReplayBackend:
         Time, in seconds.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         answer: Callable[[str, str, Mapping[str, Any]], Any],
         *,
@@ -229,7 +229,13 @@ class ReplayBackend:
             self._waiting.popleft()
             answer, delay_s = self._ask(head.request, head.max_tokens, cached)
             self._running[head.key] = _Running(
-                head.request, head.max_tokens, hashes, cached, extra, answer, self._clock() + delay_s
+                head.request,
+                head.max_tokens,
+                hashes,
+                cached,
+                extra,
+                answer,
+                self._clock() + delay_s,
             )
 
     def _ask(self, request: Request, max_tokens: int, cached: int) -> tuple[Answer, float]:
@@ -248,12 +254,12 @@ class ReplayBackend:
         if request.decoding.choices:
             yes, no = request.decoding.choices
             logprobs = _logprobs(reply.answer)
-            answer = Answer(
-                "", Finish.STOP, 1, prompt, cached, {yes: logprobs[0], no: logprobs[1]}
-            )
+            answer = Answer("", Finish.STOP, 1, prompt, cached, {yes: logprobs[0], no: logprobs[1]})
             return answer, reply.delay_s
         if reply.answer is None:
-            return Answer("", Finish.ERROR, detail="the replay function gave no text"), reply.delay_s
+            return Answer(
+                "", Finish.ERROR, detail="the replay function gave no text"
+            ), reply.delay_s
         text = str(reply.answer)
         length = max(len(self._tokenizer.encode(text)), 1)
         if reply.cut_off or length > max_tokens:
@@ -269,7 +275,7 @@ def _check_verdict(found: object) -> None:
         raise TypeError(msg)
 
 
-def _logprobs(verdict: bool | float | str | None) -> tuple[float, float]:
+def _logprobs(verdict: float | str | None) -> tuple[float, float]:
     """Return the log probabilities of yes and no."""
     if verdict is None:
         return (math.log(0.5), math.log(0.5))

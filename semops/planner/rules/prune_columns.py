@@ -28,7 +28,7 @@ def prune_columns(node: Node) -> Node:
     return pruned if columns_of(pruned) == wanted else Project(pruned, wanted)
 
 
-def _prune(node: Node, wanted: frozenset[str]) -> Node:  # noqa: PLR0911 - one case a node
+def _prune(node: Node, wanted: frozenset[str]) -> Node:
     match node:
         case Filter(below, predicate):
             return Filter(_prune(below, wanted | predicate.columns), predicate)

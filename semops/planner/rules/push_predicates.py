@@ -31,7 +31,7 @@ def push_predicates(node: Node) -> Node:
     return _push(node, ())
 
 
-def _push(node: Node, carried: tuple[Predicate, ...]) -> Node:  # noqa: PLR0911 - one case a node
+def _push(node: Node, carried: tuple[Predicate, ...]) -> Node:
     match node:
         case Filter(below, predicate):
             return _push(below, (predicate, *carried))
