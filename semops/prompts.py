@@ -49,7 +49,7 @@ class Prompter:
     def frame(self, style: PromptStyle) -> tuple[Ids, Ids]:
         """Return the ids before the row block and after the instruction."""
         if style == "raw":
-            return (), ()
+            return tuple(self.tokenizer.start_ids), ()
         with self._lock:
             if style not in self._frames:
                 head, tail = self.tokenizer.chat_frame(self.system)

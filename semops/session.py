@@ -153,6 +153,7 @@ def _start_vllm(current: Settings) -> Backend:
         options["max_running"] = current.max_running
     return vllm.start(
         found.path,
+        name=found.name,
         kv_bytes=current.kv_memory,
         kv_tokens=current.kv_tokens,
         context_tokens=current.context_tokens,

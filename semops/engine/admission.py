@@ -43,12 +43,8 @@ def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
     """Admit one task of a query: ``admitted``, ``no room``, or ``nothing`` to admit."""
     outcome = "nothing"
     for stage in range(len(query.pipeline.stages) - 1, -1, -1):
-        if not (query.waiting[stage] or (stage and query.parents[stage - 1])):
-            continue
-        if not allowed_by_demand(query):
-            return outcome
         task = head(scheduler, query, stage)
-        if task is None:
+        if task is None or not allowed_by_demand(task):
             continue
         need = task_need(scheduler, task)
         share = fair_share(scheduler, query)
@@ -65,26 +61,30 @@ def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
 
 def _wants(query: QueryState) -> bool:
     """Return whether a query has something that it would start if there were room."""
-    if query.parked or not allowed_by_demand(query):
+    if query.parked:
         return False
-    return any(query.waiting) or any(query.parents)
+    return any(queue and allowed_by_demand(queue[0]) for queue in (*query.waiting, *query.parents))
 
 
-def allowed_by_demand(query: QueryState) -> bool:
-    """Return whether the consumer's demand allows one more task."""
-    return query.demand.allows(query.active, query.program.ready)
+def allowed_by_demand(task: Task) -> bool:
+    """Return whether the consumer's demand allows a task, or the next child of a retained one."""
+    query = task.query
+    return query.demand.allows(query.active, query.program.ready_before(task.item))
 
 
 def head(scheduler: Scheduler, query: QueryState, stage: int) -> Task | None:
-    """Return the first waiting task of a stage; children are created here, one at a time."""
+    """Return the first task of a stage in row order; children are created here, one at a time."""
     waiting = query.waiting[stage]
-    if not waiting and stage and query.parents[stage - 1]:
-        parent = query.parents[stage - 1][0]
-        item = query.program.child(parent.item, stage - 1, parent.next_child)
-        parent.next_child += 1
-        if parent.next_child == query.pipeline.products[stage - 1].right_rows:
-            query.parents[stage - 1].popleft()
-        waiting.append(Task(scheduler.next_key(), query, item, stage, parent))
+    parents = query.parents[stage - 1] if stage else None
+    if parents:
+        parent = parents[0]
+        place = (*parent.place, parent.next_child)
+        if not waiting or place < waiting[0].place:
+            item = query.program.child(parent.item, stage - 1, parent.next_child)
+            parent.next_child += 1
+            if parent.next_child == query.pipeline.products[stage - 1].right_rows:
+                parents.popleft()
+            waiting.appendleft(Task(scheduler.next_key(), query, item, stage, place, parent))
     return waiting[0] if waiting else None
 
 
@@ -112,7 +112,7 @@ def task_need(scheduler: Scheduler, task: Task) -> int:
 
 
 def _bound(task: Task, number: int, size: int, room: int) -> int:
-    if number == task.step and task.attempt:
+    if number == task.step and task.bound:
         return task.bound
     return min(task.query.bounds[task.stage, number].first(size), max(room - size, 1))
 

@@ -46,6 +46,10 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> Sequence[int]:
         """Return the ids of a text; special tokens inside the text are split into plain ones."""
 
+    @property
+    def start_ids(self) -> Sequence[int]:
+        """Ids that every text given to the model begins with, outside a chat; often none."""
+
     def chat_frame(self, system: str) -> tuple[Sequence[int], Sequence[int]]:
         """Return the ids before and after the user's message of a chat.
 

@@ -28,7 +28,8 @@ def run_step(scheduler: Scheduler, task: Task) -> None:
             query.post_local(task)
             return
         counts = query.counts[step.name]
-        if not task.attempt:
+        if task.reached < task.step:
+            task.reached = task.step
             counts.rows += 1
         request = query.program.request(task.item, task.stage, task.step)
         if not isinstance(request, Skip):
@@ -47,7 +48,7 @@ def _send(scheduler: Scheduler, task: Task, step: Step, request: Request) -> Non
     query = task.query
     capabilities = scheduler.capabilities
     task.request = request
-    task.submitted_s = 0.0
+    task.submitted_s = None
     if request.prompt_tokens >= capabilities.context_tokens:
         detail = (
             f"the prompt has {request.prompt_tokens} tokens, the context is "
@@ -109,6 +110,7 @@ def complete(scheduler: Scheduler, task: Task, answer: Answer) -> None:
     step = query.pipeline.stages[task.stage].steps[task.step]
     counts = query.counts[step.name]
     counts.leave(scheduler.clock())
+    task.submitted_s = None
     counts.prompt_tokens += answer.prompt_tokens
     counts.cached_tokens += answer.cached_tokens
     counts.output_tokens += answer.output_tokens
@@ -122,7 +124,9 @@ def complete(scheduler: Scheduler, task: Task, answer: Answer) -> None:
         counts.retries += 1
         task.attempt += 1
         task.bound = min(estimator.grown(task.bound, task.attempt, request.prompt_tokens), cap)
-        for follower in reversed(released_followers(task)):
+        for follower in released_followers(task):
+            # Whichever of them asks next need not learn again that the bound was too low.
+            follower.attempt, follower.bound = task.attempt, task.bound
             requeue(scheduler, follower)
         requeue(scheduler, task)
         return
@@ -131,7 +135,8 @@ def complete(scheduler: Scheduler, task: Task, answer: Answer) -> None:
         query.memo.store(task.request_key, answer)
     scheduler.pins.extend_parent(task)
     followers = released_followers(task)
-    _take(scheduler, task, answer)
+    with scheduler.guard(query):  # the followers' queries must get their answers even if it fails
+        _take(scheduler, task, answer)
     for follower in followers:
         steps = follower.query.pipeline.stages[follower.stage].steps
         follower.query.counts[steps[follower.step].name].reused += 1
@@ -156,7 +161,7 @@ def advance(scheduler: Scheduler, task: Task, verdict: Verdict) -> None:
     """Go on to the next step of a task, or end it."""
     if task.query.ended:
         return
-    task.attempt = 0
+    task.attempt = task.bound = 0
     if verdict is Verdict.DROP:
         _drop(scheduler, task)
         return
@@ -193,7 +198,7 @@ def _finish_stage(scheduler: Scheduler, task: Task) -> None:
     task.children_left = rows
     task.state = State.RETAINED
     query.retained += 1
-    query.parents[task.stage].append(task)
+    query.enqueue_children(task)
     # Only the prefix stays reserved; what the children add is in their own reservations.
     scheduler.ledger.set_reserved(task, admission.retained_tokens(task))
     scheduler.pins.hold(task, query.program.prefix(task.item, task.stage))
@@ -218,13 +223,13 @@ def release(scheduler: Scheduler, task: Task) -> None:
 
 
 def requeue(scheduler: Scheduler, task: Task) -> None:
-    """Put a task back at the head of its stage; its step and its answers so far stay."""
+    """Put a task back before all later ones of its stage; its step and answers so far stay."""
     query = task.query
     scheduler.ledger.set_reserved(task, 0)
     scheduler.pins.drop(task)
     query.live.discard(task)
     task.state = State.WAITING
-    query.waiting[task.stage].appendleft(task)
+    query.enqueue(task)
 
 
 def fail_all(queries: list[QueryState], scheduler: Scheduler, error: BaseException) -> None:

@@ -37,10 +37,10 @@ class Demand:
     --------
     >>> demand = Demand()
     >>> demand.begin_pull()
-    >>> demand.allows(active=3, ready=0), demand.allows(active=4, ready=0)
+    >>> demand.allows(active=3, ready_before=0), demand.allows(active=4, ready_before=0)
     (True, False)
     >>> demand.done = 40
-    >>> demand.allows(active=19, ready=0)
+    >>> demand.allows(active=19, ready_before=0)
     True
     """
 
@@ -67,23 +67,26 @@ class Demand:
         self._last_pull_s = clock()
         self._hungry_since_s: float | None = None
 
-    def allows(self, active: int, ready: int) -> bool:
-        """Return whether one more tuple may be admitted.
+    def allows(self, active: int, ready_before: int) -> bool:
+        """Return whether a tuple may be admitted.
+
+        The oldest tuple that has not ended may always go on once nothing is active, so rows that wait
+        for it can't block it.
 
         Parameters
         ----------
         active
             Tuples admitted and not ended.
-        ready
-            Result rows that are finished and not taken yet.
+        ready_before
+            Result rows before the tuple's own that are finished and not taken yet.
         """
         window = min(max(START, self.taken, self.done // 2), READ_AHEAD)
         if self.rows_wanted is None:
-            return active + ready < window
-        missing = self.rows_wanted - self.taken - ready
+            return active + ready_before < window
+        missing = self.rows_wanted - self.taken - ready_before
         if missing > 0:
             return active < min(window, max(missing, START))
-        if ready == 0 and self._hungry_s() > PATIENCE_S:
+        if ready_before == 0 and self._hungry_s() > PATIENCE_S:
             self.rows_wanted = None  # the plan said less than the consumer takes
         return False
 

@@ -152,9 +152,11 @@ class Program(Protocol):
     :meth:`local` runs on the engine thread between two engine steps and must be quick.
     """
 
-    @property
-    def ready(self) -> int:
-        """Result rows that are finished and that the consumer has not taken."""
+    def ready_before(self, item: Any) -> int:
+        """Return how many finished rows that the consumer has not taken precede a tuple's rows.
+
+        Rows after it don't count: the consumer can't get them before the tuple has ended.
+        """
 
     def sizes(self, item: Any, stage: int) -> Sequence[int]:
         """Return the prompt tokens of each step of a stage, as far as known.

@@ -95,7 +95,8 @@ class Scheduler:
     def add_tuple(self, query: QueryState, item: object) -> None:
         """Queue a tuple of the first stage."""
         if not query.ended:
-            query.waiting[0].append(Task(self.next_key(), query, item, stage=0))
+            key = self.next_key()
+            query.enqueue(Task(key, query, item, stage=0, place=(key,)))
 
     def close_input(self, query: QueryState) -> None:
         """Note that no further tuple will come."""
@@ -172,7 +173,7 @@ class Scheduler:
             self.backend.abort(keys)
         now = self.clock()
         for task in sorted(tasks, key=lambda task: task.key, reverse=True):
-            if task.submitted_s:
+            if task.submitted_s is not None:
                 query.counts[query.pipeline.stages[task.stage].steps[task.step].name].leave(now)
             if task.leader is not None:
                 task.leader.followers.remove(task)

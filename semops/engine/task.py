@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -42,13 +43,17 @@ class Task:
     query: QueryState
     item: Any
     stage: int
+    place: tuple[int, ...]
+    """Place in row order: the root's number, then at each product the right row's."""
     parent: Task | None = None
     step: int = 0
     state: State = State.WAITING
     attempt: int = 0
     """How often the current step was cut off at its bound."""
     bound: int = 0
-    """Answer bound of the current step, in tokens."""
+    """Answer bound of the current step, in tokens; 0 before its request is known."""
+    reached: int = -1
+    """The last step that it was counted at, so that going back to a queue counts nothing twice."""
     reserved: int = 0
     """Tokens of KV that the ledger holds for it."""
     request: Request | None = None
@@ -59,7 +64,8 @@ class Task:
     """The task whose answer this one waits for."""
     followers: list[Task] = field(default_factory=list)
     """Tasks that wait for the answer to this task's equal request."""
-    submitted_s: float = 0.0
+    submitted_s: float | None = None
+    """When its request went to the backend, in seconds; None while none is there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,8 +82,9 @@ class QueryState:
     """Called once, when the last task is done or the query failed."""
     weight: float = 1.0
     waiting: list[deque[Task]] = field(init=False)
+    """Per stage, tasks to be admitted, in row order."""
     parents: list[deque[Task]] = field(init=False)
-    """Per stage, retained tasks that still have children to create."""
+    """Per stage, retained tasks that still have children to create, in row order."""
     counts: dict[str, OperatorCounts] = field(init=False)
     bounds: dict[tuple[int, int], BoundEstimator] = field(init=False)
     live: set[Task] = field(default_factory=set)
@@ -108,6 +115,14 @@ class QueryState:
                     self.counts.setdefault(step.name, OperatorCounts())
                     self.bounds[index, number] = BoundEstimator(step.max_tokens, step.one_token)
 
+    def enqueue(self, task: Task) -> None:
+        """Let a task wait, before all that come later in row order."""
+        insort(self.waiting[task.stage], task, key=_place)
+
+    def enqueue_children(self, parent: Task) -> None:
+        """Let the children of a task be created, before those that come later in row order."""
+        insort(self.parents[parent.stage], parent, key=_place)
+
     def observe_need(self, stage: int, need: int) -> None:
         """Take the need of an admitted task into the running mean of its stage."""
         old = self.child_need[stage]
@@ -126,3 +141,7 @@ class QueryState:
     def idle(self) -> bool:
         """Whether nothing is left to do."""
         return self.exhausted and not self.live and not any(self.waiting) and not any(self.parents)
+
+
+def _place(task: Task) -> tuple[int, ...]:
+    return task.place

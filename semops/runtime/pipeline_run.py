@@ -106,8 +106,9 @@ class PipelineRun:
                 frame, ended = self._wait()
                 if ended and self._error is not None and not self._cancelled:
                     raise self._error
-                if frame is not None:
+                if frame is not None and self._program is not None:
                     self.demand.took(frame.height)
+                    self._program.buffer.took()
                 self.demand.end_pull()
                 yield pl.DataFrame() if frame is None else frame
                 if ended or self.tail.satisfied:

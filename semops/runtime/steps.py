@@ -103,10 +103,9 @@ class PipelineProgram:
         }
         self._prefix_columns = [self._product_prefix(stage) for stage in range(len(rights))]
 
-    @property
-    def ready(self) -> int:
-        """Finished rows that nobody took."""
-        return self.buffer.ready
+    def ready_before(self, item: Tuple) -> int:
+        """Return how many finished rows that nobody took come before a tuple's."""
+        return self.buffer.held_before(item.slot)
 
     def pipeline(self) -> Pipeline:
         """Return the engine's view of the pipeline."""

@@ -84,6 +84,13 @@ class HfTokenizer:
         pieces = self._plain.encode_batch(cut.split("\0"), add_special_tokens=False)
         return [i for piece in pieces for i in piece.ids if i not in self._control_ids]
 
+    @property
+    def start_ids(self) -> tuple[int, ...]:
+        """The begin-of-text token, for models whose tokenizer adds one."""
+        first = self._frame.encode("a", add_special_tokens=True).ids[:1]
+        bos = getattr(self._hf, "bos_token_id", None)
+        return tuple(first) if bos is not None and first == [bos] else ()
+
     def chat_frame(self, system: str) -> tuple[Sequence[int], Sequence[int]]:
         """Return the ids before and after the user's message; the tail opens the answer.
 

@@ -59,6 +59,11 @@ class WordTokenizer:
         """Return one id a word of at most eight letters."""
         return [zlib.crc32(word.encode()) & 0x7FFFFFFF for word in _WORDS.findall(text)]
 
+    @property
+    def start_ids(self) -> tuple[int, ...]:
+        """None."""
+        return ()
+
     def chat_frame(self, system: str) -> tuple[list[int], list[int]]:
         """Return the ids of the system prompt, and of a reply's start."""
         return self.encode(system), self.encode("Reply:")

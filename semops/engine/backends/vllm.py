@@ -209,6 +209,11 @@ class VllmBackend:
         self._open()
         self._internals.unpin(key)
 
+    def unpin_all(self) -> int:
+        """Drop every pin; return how many there were."""
+        self._open()
+        return self._internals.unpin_all()
+
     def cached_tokens(self, token_ids: Sequence[int]) -> int:
         """Return how many leading tokens of a prompt are cached now; 0 where it can't be known."""
         self._open()

@@ -74,6 +74,13 @@ class VllmInternals:
             # Tail first, as vLLM does it: the head of a prefix is of use to more requests.
             self._pool.free_blocks(reversed(blocks))
 
+    def unpin_all(self) -> int:
+        """Give the blocks of every key back; return how many keys there were."""
+        keys = list(self._held)
+        for key in keys:
+            self.unpin(key)
+        return len(keys)
+
     def cached_tokens(self, token_ids: Sequence[int]) -> int:
         """Return how many leading tokens are cached now (whole blocks); 0 where pinning is off."""
         return len(self._lookup(token_ids)) * self._block_tokens if self.pinning else 0

@@ -94,7 +94,8 @@ def guarded(*, on_cpu: bool) -> Iterator[None]:
     """Set what vLLM needs while it is imported and started; put back what it changes.
 
     Put back are the environment, the states of the random generators of Python, NumPy and PyTorch,
-    and ``torch.set_num_threads``, which vLLM's CPU worker replaces by a function that does nothing.
+    ``sys.excepthook``, which torch replaces to put a rank before every traceback, and
+    ``torch.set_num_threads``, which vLLM's CPU worker replaces by a function that does nothing.
     """
     before = dict(os.environ)
     ours = _our_environment(before, on_cpu=on_cpu)
@@ -107,12 +108,14 @@ def guarded(*, on_cpu: bool) -> Iterator[None]:
     except ImportError:
         torch = None
     torch_state = _torch_state(torch)
+    excepthook = sys.excepthook
     try:
         with warnings.catch_warnings():
             # vLLM's use of deprecated functions is nothing that the user could change.
             warnings.simplefilter("ignore")
             yield
     finally:
+        sys.excepthook = excepthook
         random.setstate(python_state)
         if numpy_state is not None:
             sys.modules["numpy"].random.set_state(numpy_state)
