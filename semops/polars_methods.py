@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import time
 import warnings
 from typing import Any
 
@@ -72,6 +74,12 @@ def _scoped(collect: Any) -> Any:
         scope = scopes.enter(self)
         try:
             result = collect(self, *args, **kwargs)
+        except KeyboardInterrupt:
+            # Polars raises one for its own signal handler while Python's is still pending. That one
+            # must come here, not in the middle of cleaning up.
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(0.01)
+            raise
         finally:
             scopes.leave(scope)
             if scope.queries:

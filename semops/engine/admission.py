@@ -92,7 +92,8 @@ def task_need(scheduler: Scheduler, task: Task) -> int:
     """Return what a task must reserve from its current step on, in tokens.
 
     The most over its remaining steps of prompt, answers read from earlier steps, and the answer's
-    bound. A child counts only its own part; a parent whose reservation was given back is counted.
+    bound; and at least what it retains for its children. A child counts only its own part; a parent
+    whose reservation was given back is counted.
     """
     query = task.query
     steps = query.pipeline.stages[task.stage].steps
@@ -102,7 +103,8 @@ def task_need(scheduler: Scheduler, task: Task) -> int:
         0 if step.local else _bound(task, number, sizes[number], room)
         for number, step in enumerate(steps)
     ]
-    need = 0
+    products = query.pipeline.products[task.stage : task.stage + 1]
+    need = retained_tokens(task) if products and products[0].right_rows else 0
     for number in range(task.step, len(steps)):
         step = steps[number]
         if not step.local:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from semops.operators import SemMap, reads
@@ -51,7 +52,8 @@ def explain(plan: PhysicalPlan) -> str:
 
 
 def _operator(operator: Operator, name: str, earlier: list[Operator]) -> str:
-    text = f'{name} "{operator.template.text}"  reads {", ".join(reads(operator))}'
+    instruction = json.dumps(operator.template.text, ensure_ascii=False)
+    text = f'{name} {instruction}  reads {", ".join(reads(operator))}'
     return "; ".join([text, *_notes(operator, earlier)])
 
 

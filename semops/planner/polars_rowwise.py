@@ -6,9 +6,10 @@ must not be taken for one by accident.
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
+from types import NoneType
 from typing import Any, Final
-
-import polars as pl
 
 NODES: Final = frozenset({"Filter", "HStack", "Select", "SimpleProjection"})
 CHILDREN: Final = ("left", "right", "expr", "predicate", "truthy", "falsy")
@@ -52,6 +53,8 @@ BOOLEAN: Final = frozenset(
 WITH_LITERALS: Final = frozenset({"IsIn", "replace", "replace_strict"})
 """Row-wise where all inputs but the first are literals; those may hold several values."""
 NOT_ROWWISE_STRING: Final = frozenset({"ConcatVertical"})
+SCALARS: Final = (NoneType, bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.timedelta)
+"""Values of literals that stand for one row (a Series is a literal too)."""
 FAMILIES: Final = ("StringFunction", "StructFunction", "TemporalFunction")
 
 
@@ -77,7 +80,7 @@ def _rowwise(traverser: Any, number: int) -> bool:
         return False
     kind = type(expression).__name__
     if kind == "Literal":
-        return _is_scalar(expression.value)
+        return isinstance(expression.value, SCALARS)
     if kind == "Function":
         return _function_rowwise(traverser, expression)
     if kind not in EXPRESSIONS:
@@ -101,6 +104,7 @@ def _function_rowwise(traverser: Any, expression: Any) -> bool:
         or (family in FAMILIES and name not in NOT_ROWWISE_STRING)
         or (not family and name in FUNCTIONS)
     )
+    known = known and not _infers(expression.function_data)
     return known and all(_rowwise(traverser, node) for node in inputs)
 
 
@@ -111,5 +115,6 @@ def _kind(traverser: Any, number: int) -> str:
         return ""
 
 
-def _is_scalar(value: object) -> bool:
-    return not isinstance(value, (pl.Series, list))
+def _infers(function_data: tuple[Any, ...]) -> bool:
+    """Return whether a function takes its format from the column's first values."""
+    return str(function_data[0]) == "StringFunction.Strptime" and function_data[1] is None

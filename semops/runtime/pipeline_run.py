@@ -11,6 +11,7 @@ import polars as pl
 from semops.engine.demand import START, Demand
 from semops.errors import EngineError
 from semops.runtime.rows import Batch, assemble
+from semops.runtime.scopes import collect_part
 from semops.runtime.steps import PipelineProgram
 from semops.runtime.tail import Tail
 
@@ -187,7 +188,7 @@ class PipelineRun:
 
     def _feed(self) -> None:
         try:
-            rights = [right.frame.collect() for right in self.pipeline.rights]  # type: ignore[attr-defined]
+            rights = [collect_part(right.frame) for right in self.pipeline.rights]  # type: ignore[attr-defined]
             engine, prompter = self._start_engine()
             self._program = PipelineProgram(
                 self.pipeline, rights, self._labels, prompter, self._log, self._caller_wake.set

@@ -84,9 +84,22 @@ def find(source: SemanticSource) -> tuple[Scope | None, int | None]:
     return (inside[0][0], None) if inside else (None, None)
 
 
+def collect_part(frame: pl.LazyFrame) -> pl.DataFrame:
+    """Collect a part of a semantic query; semantic sources in it stay in the query's scope."""
+    return collect_with(frame, lambda *_: None)
+
+
 def _look_for_limits(frame: pl.LazyFrame) -> dict[int, int | None]:
-    """Return the rows wanted of each semantic source in a frame's optimised plan."""
+    """Return the rows wanted of each semantic source in a frame's optimised plan.
+
+    What a source computes from belongs to the same run, so its inputs are looked through too.
+    """
     wanted: dict[int, int | None] = {}
+    found: dict[int, SemanticSource] = {}
+
+    def note(source: int, limit: int | None) -> None:
+        known = wanted.get(source, limit)
+        wanted[source] = None if known is None or limit is None else max(known, limit)
 
     def visit(traverser: Any, limit: int | None) -> None:
         number = traverser.get_node()
@@ -98,9 +111,8 @@ def _look_for_limits(frame: pl.LazyFrame) -> dict[int, int | None]:
         if kind == "PythonScan":
             source = source_of(node)
             if source is not None:
-                known = wanted.get(id(source), limit)
-                both = known is not None and limit is not None
-                wanted[id(source)] = max(known, limit) if both else None  # type: ignore[type-var]
+                found[id(source)] = source
+                note(id(source), limit)
         elif kind == "Slice" and node is not None:
             reaches = node.offset + node.len if node.offset >= 0 else None
             limit = reaches if limit is None or reaches is None else min(limit, reaches)
@@ -117,4 +129,8 @@ def _look_for_limits(frame: pl.LazyFrame) -> dict[int, int | None]:
         traverser.set_udf(lambda *_: empty)  # so that nothing runs
 
     collect_with(frame, inspect)
+    for source in found.values():
+        for part in (source.upstream, source.right):
+            for number, limit in ({} if part is None else _look_for_limits(part)).items():
+                note(number, limit)
     return wanted

@@ -129,7 +129,7 @@ def settle(log: Replay) -> None:
 
 
 @settings(
-    max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 @given(
     frame=frames(),
