@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 import warnings
@@ -77,8 +76,10 @@ def _scoped(collect: Any) -> Any:
         except KeyboardInterrupt:
             # Polars raises one for its own signal handler while Python's is still pending. That one
             # must come here, not in the middle of cleaning up.
-            with contextlib.suppress(KeyboardInterrupt):
+            try:  # noqa: SIM105 - entering suppress() is itself a place for it to come
                 time.sleep(0.01)
+            except KeyboardInterrupt:
+                pass
             raise
         finally:
             scopes.leave(scope)

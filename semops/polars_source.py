@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import polars as pl
@@ -15,6 +16,7 @@ from semops.planner.optimize import optimize
 from semops.planner.polars_reader import Pushed, SemanticSource, capture, read
 from semops.prompts import SYSTEM, Prompter
 from semops.runtime import scopes
+from semops.runtime.leaving import tracked
 from semops.runtime.query import Query
 
 
@@ -64,8 +66,17 @@ class SemSource:
         if capture(pushed):
             yield empty
             return
-        for frame in _run(self, pushed):
-            yield frame if frame.width else empty
+        for frame in tracked(_run(self, pushed)):
+            try:
+                yield frame if frame.width else empty
+            except GeneratorExit:
+                # On its way out with an interrupt Polars drops this generator while Python's own
+                # interrupt is still pending. It must come here, not in the middle of cleaning up.
+                try:  # noqa: SIM105 - entering suppress() is itself a place for it to come
+                    time.sleep(0)
+                except KeyboardInterrupt:
+                    pass
+                raise
 
 
 def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:

@@ -139,7 +139,7 @@ def engine() -> EngineThread:
             _engine = EngineThread(
                 lambda: _start_vllm(current), current.controller, current.pinning
             )
-            atexit.register(close)
+            atexit.register(_end_process)
         return _engine
 
 
@@ -176,7 +176,15 @@ def close() -> None:
         running, _engine = _engine, None
     if running is not None:
         running.close()
-        atexit.unregister(close)
+        atexit.unregister(_end_process)
+
+
+def _end_process() -> None:
+    """Leave nothing behind that would run into a finished interpreter."""
+    from semops.runtime.leaving import leave_all
+
+    leave_all()
+    close()
 
 
 @contextmanager

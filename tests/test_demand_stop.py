@@ -176,7 +176,9 @@ def test_an_operator_below_other_relational_work_belongs_to_the_same_run() -> No
 
 def test_an_operator_in_the_right_side_of_a_join_belongs_to_the_same_run() -> None:
     right = table(6).sem_filter("{text} is odd").select(pl.col("text").alias("other"))
-    with replay(lambda operator, _, row: every_second(operator, _, {"text": next(iter(row.values()))})):
+    with replay(
+        lambda operator, _, row: every_second(operator, _, {"text": next(iter(row.values()))})
+    ):
         table(4).sem_join(right, "{text} fits {other}").collect()
     operators = semops.last_profile().operators
     assert {name: counts.calls for name, counts in operators.items()} == {

@@ -53,7 +53,7 @@ def explain(plan: PhysicalPlan) -> str:
 
 def _operator(operator: Operator, name: str, earlier: list[Operator]) -> str:
     instruction = json.dumps(operator.template.text, ensure_ascii=False)
-    text = f'{name} {instruction}  reads {", ".join(reads(operator))}'
+    text = f"{name} {instruction}  reads {', '.join(reads(operator))}"
     return "; ".join([text, *_notes(operator, earlier)])
 
 

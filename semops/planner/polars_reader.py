@@ -26,6 +26,7 @@ from semops.planner.ir import (
     Relational,
     Semantic,
     Source,
+    columns_of,
 )
 from semops.planner.polars_rowwise import between_is_rowwise
 
@@ -90,12 +91,14 @@ def read(source: SemanticSource, pushed: Pushed = NOTHING_PUSHED) -> Node:
     node: Node
     if leaf is None:
         node = Source(PolarsRelation.of(source.upstream))
-    elif leaf.direct:
-        node = read(leaf.source)
     else:
         columns = tuple(source.upstream.collect_schema())
-        between = PolarsBetween(source.upstream, columns, leaf.source)
-        node = Relational(read(leaf.source), between)
+        if leaf.direct:
+            node = read(leaf.source, leaf.pushed)
+            node = node if columns_of(node) == columns else Project(node, columns)
+        else:
+            between = PolarsBetween(source.upstream, columns, leaf.source)
+            node = Relational(read(leaf.source), between)
     if isinstance(source.operator, SemJoin):
         assert source.right is not None  # noqa: S101 - a join has a right side
         right = source.right.rename(dict(source.operator.right_names))
@@ -177,7 +180,7 @@ class PolarsBetween:
     @property
     def text(self) -> str:
         """The plan's nodes between the two semantic operators."""
-        return one_line(self.frame)
+        return one_line(self.frame).rpartition(" < PYTHON[")[0]
 
     def absorb(self, predicates: Sequence[Predicate], columns: Sequence[str]) -> Absorbed | None:
         """Take conditions and a selection; Polars says what of them stands below."""
@@ -212,7 +215,7 @@ class _Leaf(NamedTuple):
     source: SemanticSource
     pushed: Pushed
     direct: bool
-    """Whether nothing but the source itself is there."""
+    """Whether all the work that was there is in what Polars pushes."""
 
 
 def collect_with(frame: pl.LazyFrame, callback: Callable[..., None]) -> pl.DataFrame:
@@ -249,8 +252,7 @@ def _look(frame: pl.LazyFrame) -> _Leaf | None:
     if not found or len(seen) != 1:
         return None
     pushed: Pushed = seen[0]
-    direct = path == ["PythonScan"] and all(part is None for part in pushed)
-    return _Leaf(found[0], pushed, direct)
+    return _Leaf(found[0], pushed, direct=path == ["PythonScan"])
 
 
 def _descend(traverser: Any, path: list[str]) -> SemanticSource | None:

@@ -10,6 +10,7 @@ import polars as pl
 
 from semops.engine.demand import START, Demand
 from semops.errors import EngineError
+from semops.runtime.leaving import live
 from semops.runtime.rows import Batch, assemble
 from semops.runtime.scopes import collect_part
 from semops.runtime.steps import PipelineProgram
@@ -91,6 +92,7 @@ class PipelineRun:
         self._ended = False
         self._cancelled = False
         self._feeder = threading.Thread(target=self._feed, name="semops-feeder", daemon=True)
+        live.add(self)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield result rows in order as they finish, and None-row frames while there are none.
@@ -118,7 +120,13 @@ class PipelineRun:
                 if self.engine is not None:
                     self.engine.wake()
         finally:
+            self.demand.end_pull()
             self.cancel()
+
+    @property
+    def feeding(self) -> bool:
+        """Whether the feeder's thread runs."""
+        return self._feeder.is_alive()
 
     def cancel(self) -> None:
         """End the query and give back what it holds; safe to call twice and from any thread."""

@@ -26,6 +26,33 @@ def vllm_backend(model_folder):
     pytest.importorskip("vllm.version", reason="vLLM isn't installed")
     from semops.engine.backends import vllm
 
-    backend = vllm.start(model_folder, kv_tokens=KV_TOKENS, context_tokens=CONTEXT_TOKENS)
+    # In float32 an answer of several tokens doesn't depend on what else is in the batch.
+    backend = vllm.start(
+        model_folder, kv_tokens=KV_TOKENS, context_tokens=CONTEXT_TOKENS, dtype="float32"
+    )
     yield backend
     backend.close()
+
+
+class Borrowed:
+    """A backend that outlives the engine thread that drives it."""
+
+    def __init__(self, backend):
+        self._backend = backend
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
+
+    def close(self):
+        """Leave it open for the next test, without anything of this one."""
+        self._backend.unpin_all()
+
+
+@pytest.fixture
+def engine(vllm_backend):
+    """Let queries of one test run on the session's engine, from an empty prefix cache."""
+    from semops import session
+
+    vllm_backend._engine.reset_prefix_cache()
+    with session.override(lambda: Borrowed(vllm_backend)) as thread:
+        yield thread

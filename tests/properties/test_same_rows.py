@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import oracle
@@ -17,7 +18,9 @@ import semops
 from semops.engine import bounds
 from semops.testing import Replay, replay
 
-TEXTS = st.sampled_from([None, "", "rain", "Ωmega rain", "große Freude", "雨が 降る", "{x} <|end|>"])
+TEXTS = st.sampled_from(
+    [None, "", "rain", "Ωmega rain", "große Freude", "雨が 降る", "{x} <|end|>"]
+)
 NUMBERS = st.sampled_from([None, -1, 0, 1, 2, 3])
 VALUES = {pl.String: TEXTS, pl.Int64: NUMBERS}
 
@@ -45,7 +48,15 @@ def frames(draw: st.DrawFn) -> pl.DataFrame:
 def chains(draw: st.DrawFn) -> tuple[oracle.Op, ...]:
     """Up to five operators, each over the columns that are there."""
     schema: dict[str, Any] = {"id": int, "text": str, "more": str, "n": int}
-    return tuple(draw(operators(schema, number)) for number in range(draw(st.integers(1, 5))))
+    ops: list[oracle.Op] = []
+    for number in range(draw(st.integers(1, 5))):
+        again = [op for op in ops if isinstance(op, oracle.Map) and {*op.columns} <= {*schema}]
+        if again and draw(st.booleans()):
+            ops.append(replace(again[0], name=f"c{number}"))
+            schema[f"c{number}"] = str
+        else:
+            ops.append(draw(operators(schema, number)))
+    return tuple(ops)
 
 
 @st.composite

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from semops.operators import SemFilter, SemMap
-from semops.planner.ir import Copy, Join, Relational, Semantic, Source
+from semops.operators import SemFilter, SemMap, reads
+from semops.planner.ir import Copy, Join, Project, Relational, Semantic, Source, columns_of
 from semops.planner.traversal import chain, with_input
 
 if TYPE_CHECKING:
@@ -24,10 +24,15 @@ def share_answers(node: Node) -> Node:
     node = with_input(node, share_answers(node.input))
     if not isinstance(node, Semantic):
         return node
+    kept = set(columns_of(node.input))
     for other in chain(node.input):
         if isinstance(other, (Relational, Join)):
             return node  # columns may have changed their meaning there
-        if isinstance(other, Semantic):
+        if isinstance(other, Project):
+            kept.intersection_update(other.columns)
+        if not kept.issuperset(reads(node.operator)):
+            return node  # what it reads was made above a projection
+        if isinstance(other, Semantic) and kept.issuperset(other.operator.writes):
             shared = _shared(node, other)
             if shared is not None:
                 return shared
