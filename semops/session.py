@@ -154,7 +154,7 @@ def _start_vllm(current: Settings) -> Backend:
     return vllm.start(
         found.path,
         name=found.name,
-        kv_bytes=current.kv_memory,
+        kv_bytes=current.kv_memory if current.kv_tokens is None else None,
         kv_tokens=current.kv_tokens,
         context_tokens=current.context_tokens,
         dtype=current.dtype,

@@ -8,6 +8,8 @@ from semops.engine import completion
 from semops.engine.task import State, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semops.engine.scheduler import Scheduler
     from semops.engine.task import QueryState
 
@@ -92,8 +94,8 @@ def task_need(scheduler: Scheduler, task: Task) -> int:
     """Return what a task must reserve from its current step on, in tokens.
 
     The most over its remaining steps of prompt, answers read from earlier steps, and the answer's
-    bound; and at least what it retains for its children. A child counts only its own part; a parent
-    whose reservation was given back is counted.
+    bound; and at least what it retains for its children. A child counts only its own part and what
+    of its parent's prefix fills no block; a parent whose reservation was given back is counted.
     """
     query = task.query
     steps = query.pipeline.stages[task.stage].steps
@@ -104,12 +106,13 @@ def task_need(scheduler: Scheduler, task: Task) -> int:
         for number, step in enumerate(steps)
     ]
     products = query.pipeline.products[task.stage : task.stage + 1]
-    need = retained_tokens(task) if products and products[0].right_rows else 0
+    need = retained_tokens(scheduler, task) if products and products[0].right_rows else 0
+    unshared = len(_parents_prefix(task)) % scheduler.capabilities.block_tokens
     for number in range(task.step, len(steps)):
         step = steps[number]
         if not step.local:
             read = sum(bounds[earlier] for earlier in step.reads if earlier >= task.step)
-            need = max(need, sizes[number] + read + bounds[number])
+            need = max(need, unshared + sizes[number] + read + bounds[number])
     return scheduler.ledger.rounded(need) + _lost_by_ancestors(scheduler, task)
 
 
@@ -124,18 +127,24 @@ def _lost_by_ancestors(scheduler: Scheduler, task: Task) -> int:
     parent = task.parent
     while parent is not None:
         if parent.reserved == 0:
-            lost += scheduler.ledger.rounded(retained_tokens(parent))
+            lost += retained_tokens(scheduler, parent)
         parent = parent.parent
     return lost
 
 
-def retained_tokens(task: Task) -> int:
-    """Return how many tokens a parent's children share that its own parent does not hold."""
+def retained_tokens(scheduler: Scheduler, task: Task) -> int:
+    """Return how many tokens a parent's children share that its own parent does not hold.
+
+    Only whole blocks are shared; the rest is part of each child's need.
+    """
+    block = scheduler.capabilities.block_tokens
     prefix = len(task.query.program.prefix(task.item, task.stage))
+    return max(prefix // block - len(_parents_prefix(task)) // block, 0) * block
+
+
+def _parents_prefix(task: Task) -> Sequence[int]:
     parent = task.parent
-    if parent is None:
-        return prefix
-    return max(prefix - len(parent.query.program.prefix(parent.item, parent.stage)), 0)
+    return () if parent is None else task.query.program.prefix(parent.item, parent.stage)
 
 
 def runs_solo(scheduler: Scheduler, task: Task, need: int) -> bool:
@@ -177,7 +186,7 @@ def start(scheduler: Scheduler, task: Task, need: int) -> None:
     parent = task.parent
     while parent is not None:
         if parent.reserved == 0:
-            restored = scheduler.ledger.rounded(retained_tokens(parent))
+            restored = retained_tokens(scheduler, parent)
             scheduler.ledger.set_reserved(parent, restored)
             need -= restored
         parent = parent.parent

@@ -200,7 +200,7 @@ def _finish_stage(scheduler: Scheduler, task: Task) -> None:
     query.retained += 1
     query.enqueue_children(task)
     # Only the prefix stays reserved; what the children add is in their own reservations.
-    scheduler.ledger.set_reserved(task, admission.retained_tokens(task))
+    scheduler.ledger.set_reserved(task, admission.retained_tokens(scheduler, task))
     scheduler.pins.hold(task, query.program.prefix(task.item, task.stage))
 
 

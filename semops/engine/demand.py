@@ -2,13 +2,14 @@
 
 Semantic operators are expensive, and Polars does not say how many rows it will pull. So a query
 starts with a few tuples and doubles its window each time a window's worth of tuples was used, as
-TCP's slow start does; a LIMIT seen in the plan narrows the window to what is still wanted.
+TCP's slow start does; a LIMIT seen in the plan narrows the window to what is still wanted, and where the
+plan shows that everything will be pulled, the window is wide from the start.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,16 +23,29 @@ PATIENCE_S = 0.3
 that goes on pulling for so long wants more than the plan said, in seconds."""
 
 
+class Wanted(NamedTuple):
+    """What the plan above a query says about how many rows will be pulled."""
+
+    rows: int | None = None
+    """Rows that a LIMIT asks for. A hint: it narrows the window, it never ends the query."""
+    everything: bool = False
+    """Whether nothing above can stop early."""
+
+
+UNKNOWN = Wanted()
+
+
 class Demand:
     """What the consumer wants; written by the consumer's thread, read by the engine's.
 
     Parameters
     ----------
     rows_wanted
-        Rows that a LIMIT above the query asks for, or None. A hint: it narrows the window, it
-        never ends the query.
+        Rows that a LIMIT above the query asks for, or None.
     clock
         Returns seconds.
+    everything
+        Whether all rows will be pulled.
 
     Examples
     --------
@@ -49,14 +63,20 @@ class Demand:
         "_hungry_since_s",
         "_last_pull_s",
         "done",
+        "everything",
         "pulling",
         "rows_wanted",
         "taken",
     )
 
     def __init__(
-        self, rows_wanted: int | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        rows_wanted: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        everything: bool = False,
     ) -> None:
+        self.everything = everything and rows_wanted is None
         self.rows_wanted = rows_wanted
         self.taken = 0
         """Result rows that the consumer took."""
@@ -80,7 +100,7 @@ class Demand:
         ready_before
             Result rows before the tuple's own that are finished and not taken yet.
         """
-        window = min(max(START, self.taken, self.done // 2), READ_AHEAD)
+        window = READ_AHEAD if self.everything else self._window()
         if self.rows_wanted is None:
             return active + ready_before < window
         missing = self.rows_wanted - self.taken - ready_before
@@ -89,6 +109,10 @@ class Demand:
         if ready_before == 0 and self._hungry_s() > PATIENCE_S:
             self.rows_wanted = None  # the plan said less than the consumer takes
         return False
+
+    def supply(self) -> int:
+        """Return how many tuples should wait for admission."""
+        return READ_AHEAD if self.everything else max(START, self.done, self.taken)
 
     def took(self, rows: int) -> None:
         """Note that the consumer took result rows."""
@@ -109,6 +133,9 @@ class Demand:
     def idle_s(self) -> float:
         """Return for how long nobody has pulled, in seconds."""
         return 0.0 if self.pulling else self._clock() - self._last_pull_s
+
+    def _window(self) -> int:
+        return min(max(START, self.taken, self.done // 2), READ_AHEAD)
 
     def _hungry_s(self) -> float:
         since = self._hungry_since_s

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from semops.engine.demand import START, Demand
+from semops.engine.demand import UNKNOWN, Demand, Wanted
 from semops.errors import EngineError
 from semops.runtime.leaving import live
 from semops.runtime.rows import Batch, assemble
@@ -55,8 +55,8 @@ class PipelineRun:
         Where undecided answers go.
     memo
         Answers shared with other queries of the run.
-    rows_wanted
-        A LIMIT above, as a hint.
+    wanted
+        What the plan above says about how many rows will be pulled.
     """
 
     def __init__(
@@ -67,15 +67,16 @@ class PipelineRun:
         start_engine: Callable[[], tuple[EngineThread, Prompter]],
         log: QueryLog,
         memo: AnswerMemo,
-        rows_wanted: int | None = None,
+        wanted: Wanted = UNKNOWN,
     ) -> None:
         self.pipeline = pipeline
         self._labels = labels
         self.tail = Tail(pipeline.tail)
         limit = self.tail.limit_of_results
         if limit is not None:
-            rows_wanted = limit if rows_wanted is None else min(limit, rows_wanted)
-        self.demand = Demand(rows_wanted)
+            rows = limit if wanted.rows is None else min(limit, wanted.rows)
+            wanted = Wanted(rows)
+        self.demand = Demand(wanted.rows, everything=wanted.everything)
         self.counts: dict[str, OperatorCounts] = {}
         self.engine: EngineThread | None = None
         self._base = base
@@ -245,7 +246,7 @@ class PipelineRun:
     def _hungry(self) -> bool:
         query = self._query
         waiting = self._in_transit + (len(query.waiting[0]) if query is not None else 0)
-        return waiting < min(LOW_WATER, max(START, self.demand.done, self.demand.taken))
+        return waiting < min(LOW_WATER, self.demand.supply())
 
     def _serve_until(self, ready: Callable[[], bool]) -> None:
         """Do local steps until there is something else to do or the query has ended."""

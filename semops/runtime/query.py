@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from semops.engine.demand import Wanted
 from semops.profile import Profile, QueryLog
 from semops.runtime.pipeline_run import PipelineRun
 from semops.runtime.tail import empty_result
@@ -32,8 +33,8 @@ class Query:
         Gives the engine and a prompter; called on another thread.
     memo
         Answers shared with other queries of the run.
-    rows_wanted
-        A LIMIT above, as a hint.
+    wanted
+        What the plan above says about how many rows will be pulled.
     executor
         Named in the profile.
     """
@@ -43,14 +44,14 @@ class Query:
         plan: PhysicalPlan,
         start_engine: Callable[[], tuple[EngineThread, Prompter]],
         memo: AnswerMemo,
-        rows_wanted: int | None,
+        wanted: Wanted,
         executor: str,
     ) -> None:
         self.plan = plan
         self.profile = Profile(executor=executor)
         self._start_engine = start_engine
         self._memo = memo
-        self._rows_wanted = rows_wanted
+        self._wanted = wanted
         self._log = QueryLog()
         self._run: PipelineRun | None = None
         self._cancelled = False
@@ -65,7 +66,7 @@ class Query:
         labels = self.plan.labels()
         try:
             for number, pipeline in enumerate(self.plan.pipelines):
-                wanted = self._rows_wanted if number == last else None
+                wanted = self._wanted if number == last else Wanted(everything=True)
                 self._run = PipelineRun(
                     pipeline, labels, base, self._start_engine, self._log, self._memo, wanted
                 )

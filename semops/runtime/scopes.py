@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from semops.engine.answers import AnswerMemo
+from semops.engine.demand import UNKNOWN, Wanted
 from semops.planner.polars_reader import collect_with, source_of
 from semops.planner.polars_rowwise import between_is_rowwise
 from semops.profile import Profile
@@ -35,16 +36,16 @@ class Scope:
     memo: AnswerMemo = field(default_factory=AnswerMemo)
     queries: list[Query] = field(default_factory=list)
     """The semantic queries that ran in it."""
-    seen: dict[int, int | None] | None = None
-    """Rows wanted of each semantic source of the plan, by the source's id; None until looked."""
+    seen: dict[int, Wanted] | None = None
+    """What the plan wants of each of its semantic sources, by the source's id; None until looked."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def wanted(self, source: SemanticSource) -> tuple[bool, int | None]:
-        """Return whether a source is in the plan, and how many of its rows a LIMIT wants."""
+    def wanted(self, source: SemanticSource) -> Wanted | None:
+        """Return what the plan wants of a source, or None where it isn't in the plan."""
         with self.lock:
             if self.seen is None:
                 self.seen = _look_for_limits(self.frame)
-        return id(source) in self.seen, self.seen.get(id(source))
+        return self.seen.get(id(source))
 
     def finish(self) -> Profile:
         """End what the collect left running; return what all its queries did."""
@@ -69,19 +70,19 @@ def leave(scope: Scope) -> None:
         _scopes.remove(scope)
 
 
-def find(source: SemanticSource) -> tuple[Scope | None, int | None]:
-    """Return the scope that a source runs in, and the rows that a LIMIT there wants of it.
+def find(source: SemanticSource) -> tuple[Scope | None, Wanted]:
+    """Return the scope that a source runs in, and what is wanted of it there.
 
     Where two threads collect the same frame, either scope is as good for sharing answers; what their
     limits want can't be told apart then.
     """
     with _lock:
         candidates = list(reversed(_scopes))
-    found = [(scope, *scope.wanted(source)) for scope in candidates]
-    inside = [(scope, wanted) for scope, contains, wanted in found if contains]
+    found = [(scope, scope.wanted(source)) for scope in candidates]
+    inside = [(scope, wanted) for scope, wanted in found if wanted is not None]
     if len(inside) == 1:
         return inside[0]
-    return (inside[0][0], None) if inside else (None, None)
+    return (inside[0][0], UNKNOWN) if inside else (None, UNKNOWN)
 
 
 def collect_part(frame: pl.LazyFrame) -> pl.DataFrame:
@@ -89,19 +90,21 @@ def collect_part(frame: pl.LazyFrame) -> pl.DataFrame:
     return collect_with(frame, lambda *_: None)
 
 
-def _look_for_limits(frame: pl.LazyFrame) -> dict[int, int | None]:
-    """Return the rows wanted of each semantic source in a frame's optimised plan.
+EVERYTHING = Wanted(everything=True)
+
+
+def _look_for_limits(frame: pl.LazyFrame, top: Wanted = EVERYTHING) -> dict[int, Wanted]:
+    """Return what a frame's optimised plan wants of each semantic source in it.
 
     What a source computes from belongs to the same run, so its inputs are looked through too.
     """
-    wanted: dict[int, int | None] = {}
+    wanted: dict[int, Wanted] = {}
     found: dict[int, SemanticSource] = {}
 
-    def note(source: int, limit: int | None) -> None:
-        known = wanted.get(source, limit)
-        wanted[source] = None if known is None or limit is None else max(known, limit)
+    def note(source: int, above: Wanted) -> None:
+        wanted[source] = _either(wanted.get(source, above), above)
 
-    def visit(traverser: Any, limit: int | None) -> None:
+    def visit(traverser: Any, above: Wanted) -> None:
         number = traverser.get_node()
         try:
             node = traverser.view_current_node()
@@ -112,25 +115,41 @@ def _look_for_limits(frame: pl.LazyFrame) -> dict[int, int | None]:
             source = source_of(node)
             if source is not None:
                 found[id(source)] = source
-                note(id(source), limit)
+                note(id(source), above)
         elif kind == "Slice" and node is not None:
-            reaches = node.offset + node.len if node.offset >= 0 else None
-            limit = reaches if limit is None or reaches is None else min(limit, reaches)
+            above = _limited(above, node.offset, node.len)
         elif not (kind and between_is_rowwise(traverser, kind)):
-            limit = None
+            above = Wanted(None, everything=above.everything and bool(kind))
         for below in traverser.get_inputs():
             traverser.set_node(below)
-            visit(traverser, limit)
+            visit(traverser, above)
         traverser.set_node(number)
 
     def inspect(traverser: Any, _duration: object = None) -> None:
-        visit(traverser, None)
+        visit(traverser, top)
         empty = pl.DataFrame(schema=traverser.get_schema())
         traverser.set_udf(lambda *_: empty)  # so that nothing runs
 
     collect_with(frame, inspect)
     for source in found.values():
-        for part in (source.upstream, source.right):
-            for number, limit in ({} if part is None else _look_for_limits(part)).items():
-                note(number, limit)
+        # An operator pulls its input on demand, and a join the whole of its right side.
+        pulled = Wanted(everything=wanted[id(source)].everything)
+        for part, part_top in ((source.upstream, pulled), (source.right, EVERYTHING)):
+            for number, above in ({} if part is None else _look_for_limits(part, part_top)).items():
+                note(number, above)
     return wanted
+
+
+def _limited(above: Wanted, offset: int, length: int) -> Wanted:
+    """Return what a slice makes of what is wanted above it."""
+    if offset < 0:  # from the end: all rows must be seen
+        return Wanted(everything=True)
+    rows = offset + length
+    return Wanted(rows if above.rows is None else min(above.rows, rows))
+
+
+def _either(first: Wanted, second: Wanted) -> Wanted:
+    """Return what two uses of one source want of it."""
+    if first.rows is not None and second.rows is not None:
+        return Wanted(max(first.rows, second.rows))
+    return Wanted(None, first.everything or second.everything)

@@ -257,6 +257,6 @@ def scramble(operator: str, instruction: str, row: Mapping[str, Any]) -> Any:
         return Reply((rest % 100) / 100 if kind < 6 else rest % 3 > 0, delay_s)
     if kind == 2:
         return Reply("and so on " * 40, cut_off=True)
-    words = ["sun", "Ωmega", "lief", " x ", "12", "é"]
+    words = ["sun", "Ωmega", "lila", " x ", "12", "é"]
     text = " ".join(words[(rest >> shift) % 6] for shift in range(1 + rest % 9))
     return Reply(text, delay_s)

@@ -222,6 +222,8 @@ class Driver:
         self.backend = ReplayBackend(answer, clock=self.clock, sleep=self.clock.sleep, **backend)
         self.scheduler = Scheduler(self.backend, pinning=pinning, clock=self.clock)
         self.runs: list[Run] = []
+        self.fits = True
+        """Whether nobody else takes memory, so that what is admitted never has to wait for it."""
         self.bounds: dict[tuple[int, int], list[int]] = {}
         """Bounds of the attempts, by task and step."""
         self.before_step: Callable[[], None] | None = None
@@ -236,7 +238,10 @@ class Driver:
         def watched() -> list[tuple[int, Answer]]:
             if self.before_step is not None:
                 self.before_step()
-            return step()
+            answers = step()
+            if self.fits and not self.scheduler.events.solo:
+                assert not self.backend.progress()[1], "admitted beyond the physical memory"
+            return answers
 
         self.backend.submit = noted  # type: ignore[method-assign]
         self.backend.step = watched  # type: ignore[method-assign]

@@ -22,53 +22,53 @@ FRAME = pl.DataFrame(
         "day": [dt.date(2020, 1, i + 1) for i in range(5)],
     }
 )
-T, U, N = pl.col("t"), pl.col("u"), pl.col("n")
+text, other, number = pl.col("t"), pl.col("u"), pl.col("n")
 
 ROW_WISE = {
-    "upper": T.str.to_uppercase(),
-    "arithmetic": N * 2 + 1,
-    "comparison": (N > 1) & T.is_not_null(),
+    "upper": text.str.to_uppercase(),
+    "arithmetic": number * 2 + 1,
+    "comparison": (number > 1) & text.is_not_null(),
     "literal": pl.lit("k"),
     "literal date": pl.lit(dt.date(2020, 1, 1)),
     "null": pl.lit(None),
-    "cast": N.cast(pl.Float64),
-    "category": T.cast(pl.Categorical),
-    "when": pl.when(N > 1).then(T).otherwise(pl.lit("z")),
+    "cast": number.cast(pl.Float64),
+    "category": text.cast(pl.Categorical),
+    "when": pl.when(number > 1).then(text).otherwise(pl.lit("z")),
     "concat_str": pl.concat_str("t", "u", ignore_nulls=True),
     "coalesce": pl.coalesce("t", "u"),
-    "fill_null": T.fill_null("none"),
-    "is_in list": N.is_in([1, 2]),
-    "replace": T.replace({"a": "A"}),
+    "fill_null": text.fill_null("none"),
+    "is_in list": number.is_in([1, 2]),
+    "replace": text.replace({"a": "A"}),
     "struct": pl.struct("t", "n"),
     "field": pl.struct("t", "n").struct.field("n"),
     "max_horizontal": pl.max_horizontal("n", 2),
     "date": pl.col("when").str.to_date("%Y-%m-%d", strict=False),
     "year": pl.col("day").dt.year(),
-    "slice": T.str.slice(0, 1),
+    "slice": text.str.slice(0, 1),
 }
 NOT_ROW_WISE = {
-    "rank": N.rank(),
-    "cum_sum": N.cum_sum(),
-    "over": N.sum().over("u"),
-    "shift": N.shift(1),
-    "sum": N - N.sum(),
-    "first": T.first(),
-    "reverse": T.reverse(),
-    "sort": T.sort(descending=True),
-    "sample": T.sample(fraction=1.0, shuffle=True, seed=1),
-    "forward_fill": T.forward_fill(),
-    "diff": N.diff(),
-    "rolling": N.rolling_mean(2, min_samples=1),
-    "is_duplicated": U.is_duplicated(),
-    "is_in column": N.is_in(N.filter(N > 1).implode()),
-    "clip to column": N.clip(N.min() + 1, 3),
-    "when on mean": pl.when(N > N.mean()).then(T).otherwise(U),
-    "map_elements": T.map_elements(ascii, return_dtype=pl.String),
-    "map_batches": T.map_batches(lambda s: s.reverse(), return_dtype=pl.String),
+    "rank": number.rank(),
+    "cum_sum": number.cum_sum(),
+    "over": number.sum().over("u"),
+    "shift": number.shift(1),
+    "sum": number - number.sum(),
+    "first": text.first(),
+    "reverse": text.reverse(),
+    "sort": text.sort(descending=True),
+    "sample": text.sample(fraction=1.0, shuffle=True, seed=1),
+    "forward_fill": text.forward_fill(),
+    "diff": number.diff(),
+    "rolling": number.rolling_mean(2, min_samples=1),
+    "is_duplicated": other.is_duplicated(),
+    "is_in column": number.is_in(number.filter(number > 1).implode()),
+    "clip to column": number.clip(number.min() + 1, 3),
+    "when on mean": pl.when(number > number.mean()).then(text).otherwise(other),
+    "map_elements": text.map_elements(ascii, return_dtype=pl.String),
+    "map_batches": text.map_batches(lambda s: s.reverse(), return_dtype=pl.String),
     "literal column": pl.lit(pl.Series(["p", "q", "r"])),  # as long as what the filter leaves
     "count": pl.len(),
     "numbering": pl.int_range(pl.len()),
-    "join": T.str.join("-"),
+    "join": text.str.join("-"),
     "date of any format": pl.col("when").str.to_date(strict=False),
 }
 
@@ -84,7 +84,7 @@ def check(work: Any, *, fused: bool) -> None:
     assert ('"{t} is fine"' in below) is fused
     with replay(answer):
         found = lazy.collect()
-    middle = work(FRAME.lazy().filter(T != "b")).collect()
+    middle = work(FRAME.lazy().filter(text != "b")).collect()
     texts = [None if v is None else f"said { ({'new': v}) }" for v in middle["new"].to_list()]
     expected = middle.with_columns(pl.Series("said", texts, dtype=pl.String))
     assert_frame_equal(found, expected)
@@ -102,13 +102,19 @@ def test_other_work_is_done_on_whole_columns(name: str) -> None:
 
 @pytest.mark.parametrize(
     "predicate",
-    [N == N.max(), N.is_first_distinct(), N.shift(1) == 3, N.cum_sum() > 4, N.rank() > 1],
+    [
+        number == number.max(),
+        number.is_first_distinct(),
+        number.shift(1) == 3,
+        number.cum_sum() > 4,
+        number.rank() > 1,
+    ],
     ids=str,
 )
 def test_a_predicate_over_the_column_sees_what_the_filter_leaves(predicate: pl.Expr) -> None:
     with replay(answer):
         found = FRAME.sem_filter("{t} is fine").filter(predicate).collect()
-    assert_frame_equal(found, FRAME.filter(T != "b").filter(predicate))
+    assert_frame_equal(found, FRAME.filter(text != "b").filter(predicate))
 
 
 FRAME_WORK = {
@@ -122,14 +128,14 @@ FRAME_WORK = {
     "group": (lambda lazy: lazy.group_by("u", maintain_order=True).agg(pl.col("t").max()), False),
     "literals": (lambda lazy: lazy.select(t=pl.lit("k")), False),
     "head": (lambda lazy: lazy.head(2), True),
-    "filter": (lambda lazy: lazy.filter(N > 1), True),
+    "filter": (lambda lazy: lazy.filter(number > 1), True),
     "filter never": (lambda lazy: lazy.filter(pl.lit(False)), None),
     "select": (lambda lazy: lazy.select("n", "t"), True),
     "rename": (lambda lazy: lazy.rename({"n": "t", "t": "was"}), True),
     "swap": (lambda lazy: lazy.select(t="u", u="t"), True),
-    "head and filter": (lambda lazy: lazy.head(3).filter(N > 2), True),
-    "filter and head": (lambda lazy: lazy.filter(N > 1).head(1), None),
-    "overwrite": (lambda lazy: lazy.with_columns(t=U), True),
+    "head and filter": (lambda lazy: lazy.head(3).filter(number > 2), True),
+    "filter and head": (lambda lazy: lazy.filter(number > 1).head(1), None),
+    "overwrite": (lambda lazy: lazy.with_columns(t=other), True),
 }
 
 
@@ -143,7 +149,7 @@ def test_work_on_frames_gives_the_rows_of_steps_done_one_by_one(name: str, engin
         assert ('"{t} is fine"' in below) is fused
     with replay(answer):
         found = lazy.collect(engine=engine)
-    middle = work(FRAME.lazy().filter(T != "b")).collect()
+    middle = work(FRAME.lazy().filter(text != "b")).collect()
     texts = [None if v is None else f"said { ({'t': v}) }" for v in middle["t"].to_list()]
     expected = middle.with_columns(pl.Series("said", texts, dtype=pl.String))
     assert_frame_equal(found, expected)
