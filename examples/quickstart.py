@@ -42,9 +42,9 @@ def reviews(data: Path) -> None:
     table = pl.read_parquet(data / "reviews.parquet")
     print(f"\n1. {table.height} review sentences: keep the positive ones, say what is liked\n")
     with semops.options(prompt_style="raw"):
-        query = table.sem_filter(
-            "{text}\nSentiment:", answers=("positive", "negative")
-        ).sem_map("{text}\nThe customer likes the", "likes", stop=PHRASE_ENDS)
+        query = table.sem_filter("{text}\nSentiment:", answers=("positive", "negative")).sem_map(
+            "{text}\nThe customer likes the", "likes", stop=PHRASE_ENDS
+        )
     print(semops.explain(query), "\n")
     started = time.perf_counter()
     out = query.collect()
@@ -67,10 +67,14 @@ def contracts(data: Path) -> None:
     table = pl.read_parquet(data / "contracts.parquet").select(
         "contract_id", pl.col("text").alias("contract")
     )
-    print(f"2. {table.height} contracts of about 1,000 tokens, KV memory for eight: three questions\n")
+    print(
+        f"2. {table.height} contracts of about 1,000 tokens, KV memory for eight: three questions\n"
+    )
     with semops.options(prompt_style="raw"):
         query = (
-            table.sem_filter("{contract}\nThis document is a legal", answers=("agreement", "statute"))
+            table.sem_filter(
+                "{contract}\nThis document is a legal", answers=("agreement", "statute")
+            )
             .sem_map("{contract}\nThe purpose of this agreement is to", "purpose", stop=CLAUSE_ENDS)
             .sem_map(
                 "{contract}\nThis agreement is governed by the laws of", "law", stop=CLAUSE_ENDS
@@ -80,7 +84,9 @@ def contracts(data: Path) -> None:
     results: dict[str, pl.DataFrame] = {}
     for executor in ("blocking", "pipelined"):
         semops.close()  # so that neither run finds the other's prefixes cached
-        pl.DataFrame({"text": ["warm"]}).sem_map("Say {text}", max_tokens=1, on_cutoff="keep").collect()
+        pl.DataFrame({"text": ["warm"]}).sem_map(
+            "Say {text}", max_tokens=1, on_cutoff="keep"
+        ).collect()
         started = time.perf_counter()
         with semops.options(executor=executor):
             results[executor] = query.collect()

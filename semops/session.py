@@ -117,7 +117,7 @@ def options(**changes: Any) -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _options.remove(changes)
+            _options[:] = [other for other in _options if other is not changes]
 
 
 def engine() -> EngineThread:

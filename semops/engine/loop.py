@@ -94,8 +94,7 @@ class EngineThread:
         """
         with self._wake:
             if self._stop or self.failure is not None:
-                msg = "the engine has stopped"
-                raise EngineError(msg) from self.failure
+                raise self._reason() from self.failure
             self._commands.append(command)
             self._wake.notify()
 
@@ -121,23 +120,28 @@ class EngineThread:
             self._started.set()
             return
         self._started.set()
-        reason: BaseException = EngineError("the engine was closed while the query ran")
         try:
             while not self._stop:
                 self._round()
         except BaseException as error:
             logger.exception("the engine thread failed")
             self.failure = error
-            reason = EngineError(f"the engine failed: {type(error).__name__}: {error}")
-            reason.__cause__ = error
         finally:
             with self._wake:
                 self._stop = True
             while self._commands:  # so that a query posted last is told too
                 self._commands.popleft()(self.scheduler)
             for query in list(self.scheduler.queries.values()):
-                _end_quietly(self.scheduler, query.key, reason)
+                _end_quietly(self.scheduler, query.key, self._reason())
             backend.close()
+
+    def _reason(self) -> EngineError:
+        """Return why a query can't go on."""
+        if self.failure is None:
+            return EngineError("the engine was closed while the query ran")
+        reason = EngineError(f"the engine failed: {type(self.failure).__name__}: {self.failure}")
+        reason.__cause__ = self.failure
+        return reason
 
     def _round(self) -> None:
         scheduler = self.scheduler
@@ -155,5 +159,6 @@ def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:
     query = scheduler.queries.get(key)
     if query is None:
         return
-    scheduler.running.clear()  # a broken backend need not be asked to abort
+    scheduler.running.clear()  # a broken backend need not be asked to abort or to unpin
+    scheduler.pins.forget()
     scheduler.end_query(query, reason)

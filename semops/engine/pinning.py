@@ -58,6 +58,10 @@ class Pins:
         if self._held.get(parent.key, 0) < len(prefix) // block * block:
             self.hold(parent, prefix)
 
+    def forget(self) -> None:
+        """Forget all pins without telling the backend."""
+        self._held.clear()
+
     def drop_all(self) -> int:
         """Drop every pin of the backend, also those that others made; return how many."""
         self._held.clear()

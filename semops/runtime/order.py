@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, insort
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
 class Slot:
     """The place of a tuple in the result, and of its children."""
 
-    __slots__ = ("children", "closed", "parent", "result")
+    __slots__ = ("children", "closed", "opened", "path", "result")
 
-    def __init__(self, parent: Slot | None = None) -> None:
-        self.parent = parent
+    def __init__(self, path: tuple[int, ...] = ()) -> None:
+        self.path = path
+        """Number of the place under its parent, after the parent's own path."""
+        self.opened = 0
+        """How many children it ever had."""
         self.children: deque[Slot] = deque()
         self.closed = False
         """Whether neither a result nor a child will come any more."""
@@ -41,15 +45,18 @@ class OrderBuffer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._root = Slot()
-        self._held = 0
-        """Results that are held, those included that were drained but not counted."""
+        self._held: list[tuple[int, ...]] = []
+        """Paths of the results that are held, in order."""
         self._drained = 0
+        """Results drained that :meth:`took` was not called for yet."""
 
     def open(self, parent: Slot | None = None) -> Slot:
         """Add a place after all others, or after a parent's other children."""
-        slot = Slot(parent or self._root)
+        above = parent or self._root
         with self._lock:
-            (parent or self._root).children.append(slot)
+            slot = Slot((*above.path, above.opened))
+            above.opened += 1
+            above.children.append(slot)
         return slot
 
     def close(self, slot: Slot, result: Tuple | None) -> None:
@@ -57,39 +64,27 @@ class OrderBuffer:
         with self._lock:
             slot.result = result
             slot.closed = True
-            self._held += result is not None
+            if result is not None:
+                insort(self._held, slot.path)
 
     def drain(self) -> list[Tuple]:
         """Return the results that can be given out, in order; they count until :meth:`took`."""
         out: list[Tuple] = []
         with self._lock:
             _drain(self._root.children, out)
+            del self._held[: len(out)]  # what is given out comes before all that is still held
             self._drained += len(out)
         return out
 
     def took(self) -> None:
         """Note that the demand knows what was drained."""
         with self._lock:
-            self._held -= self._drained
             self._drained = 0
 
     def held_before(self, slot: Slot) -> int:
-        """Return how many results that nobody counts as taken come before an open place."""
+        """Return how many results that nobody counts as taken come before a place."""
         with self._lock:
-            if not self._held:
-                return 0
-            count = self._drained
-            while slot.parent is not None:
-                for earlier in slot.parent.children:
-                    if earlier is slot:
-                        break
-                    count += _held(earlier)
-                slot = slot.parent
-            return count
-
-
-def _held(slot: Slot) -> int:
-    return (slot.result is not None) + sum(map(_held, slot.children))
+            return self._drained + bisect_left(self._held, slot.path)
 
 
 def _drain(slots: deque[Slot], out: list[Tuple]) -> None:
