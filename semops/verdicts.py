@@ -28,7 +28,7 @@ class Value(NamedTuple):
     """Probability of the yes answer among the two, for predicates."""
 
 
-def read_answer(operator: Operator, answer: Answer, choices: tuple[int, int] | None) -> Value:
+def read_answer(operator: Operator, answer: Answer, choices: tuple[int, ...]) -> Value:
     """Return the value of an answer.
 
     Examples
@@ -46,7 +46,6 @@ def read_answer(operator: Operator, answer: Answer, choices: tuple[int, int] | N
             return Value(None, "over_context", detail)
         return Value(None, "backend", answer.detail)
     if not isinstance(operator, SemMap):
-        assert choices is not None  # noqa: S101 - predicates have them
         return _verdict(answer.logprobs, choices)
     if answer.finish is Finish.LENGTH:
         if operator.on_cutoff == "keep":
@@ -55,7 +54,7 @@ def read_answer(operator: Operator, answer: Answer, choices: tuple[int, int] | N
     return Value(answer.text.strip())
 
 
-def _verdict(logprobs: Mapping[int, float], choices: tuple[int, int]) -> Value:
+def _verdict(logprobs: Mapping[int, float], choices: tuple[int, ...]) -> Value:
     yes, no = (logprobs.get(choice, -math.inf) for choice in choices)
     if math.isnan(yes) or math.isnan(no) or yes == no:
         return Value(None, "undecided", f"log probabilities {yes} and {no}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -46,6 +47,19 @@ if TYPE_CHECKING:
 SEMANTIC_DTYPES = {"text": pl.String(), "verdict": pl.Boolean(), "probability": pl.Float64()}
 
 
+class Ask(NamedTuple):
+    """What a semantic step asks, worked out once: hashing operators for each tuple would be slow."""
+
+    operator: SemFilter | SemMap | SemJoin
+    label: str
+    columns: tuple[str, ...]
+    suffix: tuple[int, ...]
+    """Token ids after the row block."""
+    decoding: Decoding
+    shares_prefix: bool
+    """Whether its row block begins with what the parent retains."""
+
+
 class PipelineProgram:
     """Implements :class:`semops.engine.plan.Program` for one physical pipeline.
 
@@ -75,7 +89,6 @@ class PipelineProgram:
         wake: Callable[[], None],
     ) -> None:
         self.physical = pipeline
-        self._labels = labels
         self.prompter = prompter
         self.log = log
         self.buffer = OrderBuffer()
@@ -96,12 +109,11 @@ class PipelineProgram:
         )
         self.rights = [Batch(frame, self.read_columns) for frame in rights]
         self.dtypes = semantic_dtypes(pipeline)
-        self.choices: dict[Operator, tuple[int, int]] = {
-            operator: prompter.choices(operator)
-            for operator in pipeline.operators
-            if not isinstance(operator, SemMap)
-        }
-        self._prefix_columns = [self._product_prefix(stage) for stage in range(len(rights))]
+        self._prefix_columns = [left_reads(self._product(stage)) for stage in range(len(rights))]
+        self.asks = [
+            [self._ask(step, number, labels) for step in steps]
+            for number, steps in enumerate(self.steps)
+        ]
 
     def ready_before(self, item: Tuple) -> int:
         """Return how many finished rows that nobody took come before a tuple's."""
@@ -109,7 +121,7 @@ class PipelineProgram:
 
     def pipeline(self) -> Pipeline:
         """Return the engine's view of the pipeline."""
-        stages = []
+        stages: list[Stage] = []
         for steps in self.steps:
             writers = {
                 name: number
@@ -117,7 +129,8 @@ class PipelineProgram:
                 if isinstance(step, Semantic)
                 for name in step.operator.writes
             }
-            stages.append(Stage(tuple(_engine_step(step, writers, self._labels) for step in steps)))
+            asks = self.asks[len(stages)]
+            stages.append(Stage(tuple(map(_engine_step, steps, asks, repeat(writers)))))
         products = tuple(CartesianProduct(batch.frame.height) for batch in self.rights)
         return Pipeline(tuple(stages), products)
 
@@ -131,26 +144,23 @@ class PipelineProgram:
 
     def sizes(self, item: Tuple, stage: int) -> Sequence[int]:
         """Return the prompt tokens of each step, as far as known."""
-        prefix_columns = self._prefix_columns[stage - 1] if stage else ()
         prefix = len(self.prefix(item.parent, stage - 1)) if item.parent is not None else 0
         sizes = []
-        for step in self.steps[stage]:
-            if not isinstance(step, (Semantic, Join)):
+        for ask in self.asks[stage]:
+            if ask is None:
                 sizes.append(0)
                 continue
-            columns = reads(step.operator)
-            size = len(self._block(item, step.operator, columns, partial=True))
-            shares = columns[: len(prefix_columns)] == prefix_columns
-            size += len(self.prompter.suffix(step.operator)) - (prefix if shares else 0)
+            size = len(self._block(item, ask.operator, ask.columns, partial=True))
+            size += len(ask.suffix) - (prefix if ask.shares_prefix else 0)
             sizes.append(max(size, 0))
         return sizes
 
     def floor(self, stage: int) -> int:
         """Return the most tokens that a child of a stage needs, answers excluded."""
         batch = self.rights[stage - 1]
-        joins = [s.operator for s in self.steps[stage] if isinstance(s, (Semantic, Join))]
-        suffix = max((len(self.prompter.suffix(operator)) for operator in joins), default=0)
-        names = [name for name in batch.lists if any(name in reads(o) for o in joins)]
+        asks = [ask for ask in self.asks[stage] if ask is not None]
+        suffix = max((len(ask.suffix) for ask in asks), default=0)
+        names = [name for name in batch.lists if any(name in ask.columns for ask in asks)]
         longest = 0
         for index in range(batch.frame.height):
             fields = (batch.lists[name][index] for name in names)
@@ -175,22 +185,15 @@ class PipelineProgram:
         if isinstance(node, Copy):
             item.outputs[node.name] = item.value(node.source)
             return Skip()
-        assert isinstance(node, (Semantic, Join))  # noqa: S101 - local steps are not requested
-        operator = node.operator
-        columns = reads(operator)
-        values = {name: item.value(name) for name in columns}
+        ask = self.asks[stage][step]
+        assert ask is not None  # noqa: S101 - local steps are not requested
+        values = {name: item.value(name) for name in ask.columns}
         if any(value is None for value in values.values()):
-            self.log.null(self._labels[operator], "null_input")
-            return Skip(self._store(item, operator, None, None))
-        block = self._block(item, operator, columns)
-        token_ids = block + self.prompter.suffix(operator)
-        decoding = (
-            Decoding(operator.max_tokens, stop=_stops(operator))
-            if isinstance(operator, SemMap)
-            else Decoding(1, self.choices[operator])
-        )
-        call = Call(operator.kind, operator.template.text, values)
-        return Request(token_ids, len(block), decoding, call)
+            self.log.null(ask.label, "null_input")
+            return Skip(self._store(item, ask.operator, None, None))
+        block = self._block(item, ask.operator, ask.columns)
+        call = Call(ask.operator.kind, ask.operator.template.text, values)
+        return Request(block + ask.suffix, len(block), ask.decoding, call)
 
     def accept(self, item: Tuple, stage: int, step: int, answer: Answer) -> Verdict:
         """Store an answer in the tuple.
@@ -200,15 +203,15 @@ class PipelineProgram:
         EngineError
             If it can't be decided and the operator says ``on_error="raise"``.
         """
-        node = self.steps[stage][step]
-        assert isinstance(node, (Semantic, Join))  # noqa: S101 - only those have answers
-        operator = node.operator
-        value = read_answer(operator, answer, self.choices.get(operator))
+        ask = self.asks[stage][step]
+        assert ask is not None  # noqa: S101 - only semantic steps have answers
+        operator = ask.operator
+        value = read_answer(operator, answer, ask.decoding.choices)
         if value.reason:
-            self.log.null(self._labels[operator], value.reason, value.detail, item.number)
+            self.log.null(ask.label, value.reason, value.detail, item.number)
             if operator.asking.on_error == "raise" and value.value is None:
                 msg = (
-                    f"{self._labels[operator]} could not answer for a row: {value.reason}"
+                    f"{ask.label} could not answer for a row: {value.reason}"
                     f"{': ' + value.detail[:200] if value.detail else ''}. "
                     f'With on_error="null" such rows get NULL and are counted in the profile.'
                 )
@@ -299,8 +302,25 @@ class PipelineProgram:
         assert isinstance(node, Join)  # noqa: S101 - a product is followed by its predicate
         return node.operator
 
-    def _product_prefix(self, stage: int) -> tuple[str, ...]:
-        return left_reads(self._product(stage))
+    def _ask(self, step: Any, stage: int, labels: Mapping[Operator, str]) -> Ask | None:
+        if not isinstance(step, (Semantic, Join)):
+            return None
+        operator = step.operator
+        columns = reads(operator)
+        prefix = self._prefix_columns[stage - 1] if stage else ()
+        decoding = (
+            Decoding(operator.max_tokens, stop=_stops(operator))
+            if isinstance(operator, SemMap)
+            else Decoding(1, self.prompter.choices(operator))
+        )
+        return Ask(
+            operator,
+            labels[operator],
+            columns,
+            self.prompter.suffix(operator),
+            decoding,
+            columns[: len(prefix)] == prefix,
+        )
 
 
 def _nothing() -> None:
@@ -333,15 +353,11 @@ def _stops(operator: SemMap) -> tuple[str, ...]:
     return operator.stop
 
 
-def _engine_step(node: Any, writers: Mapping[str, int], labels: Mapping[Operator, str]) -> Step:
-    match node:
-        case Semantic(_, SemMap() as operator):
-            cap, one_token = operator.max_tokens, False
-        case Semantic(_, operator) | Join(_, _, operator):
-            cap, one_token = 1, True
-        case Copy(_, _, name):
-            return Step(f"copy:{name}", max_tokens=1, one_token=True, reads=())
-        case _:
-            return Step("relational", local=True)
-    read = tuple(writers[name] for name in reads(operator) if name in writers)
-    return Step(labels[operator], max_tokens=cap, one_token=one_token, reads=read)
+def _engine_step(node: Any, ask: Ask | None, writers: Mapping[str, int]) -> Step:
+    if isinstance(node, Copy):
+        return Step(f"copy:{node.name}", max_tokens=1, one_token=True)
+    if ask is None:
+        return Step("relational", local=True)
+    read = tuple(writers[name] for name in ask.columns if name in writers)
+    one_token = bool(ask.decoding.choices)
+    return Step(ask.label, max_tokens=ask.decoding.max_tokens, one_token=one_token, reads=read)
