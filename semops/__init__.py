@@ -19,6 +19,7 @@ from semops.errors import (
 )
 from semops.frames import explain, sem_filter, sem_join, sem_map
 from semops.polars_methods import SemopsWarning, register
+from semops.profile import Profile
 from semops.session import close, configure, last_profile, options, profile
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ __all__ = [
     "EngineError",
     "MissingExtraError",
     "PlanError",
+    "Profile",
     "SchemaError",
     "SemopsError",
     "SemopsWarning",
