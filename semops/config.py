@@ -50,7 +50,11 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Type of weights and KV"
     )
-    controller: Literal["demand"] = Field("demand", description="Admission controller")
+    controller: str = Field(
+        "demand",
+        pattern=r"(demand|kalypso|static)(:.*)?",
+        description="Admission controller: 'demand', 'kalypso', or 'static' with shares, 'static:1:9'",
+    )
     pinning: Literal["auto", "virtual"] = Field(
         "auto", description="'auto' pins prefixes where the backend can, 'virtual' never does"
     )

@@ -52,7 +52,7 @@ def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
         share = fair_share(scheduler, query)
         others_wait = any(_wants(q) for q in scheduler.queries.values() if q is not query)
         over_share = others_wait and query.live and query.used + need > share
-        fits = scheduler.admits(task, need, scheduler.ledger) and not over_share
+        fits = query.controller.admits(task, need) and not over_share
         if fits or runs_solo(scheduler, task, need):
             query.waiting[stage].popleft()
             start(scheduler, task, need)
@@ -165,7 +165,7 @@ def runs_solo(scheduler: Scheduler, task: Task, need: int) -> bool:
             if other.state is State.RETAINED and other not in ancestors:
                 scheduler.ledger.set_reserved(other, 0)
                 scheduler.pins.drop(other)
-    if not scheduler.admits(task, need, scheduler.ledger):
+    if scheduler.ledger.used + need > scheduler.ledger.budget:
         scheduler.events.solo += 1
     return True
 

@@ -81,9 +81,7 @@ class BlockPool:
             Further blocks, which are not shared (a partial block, the answer).
         """
         wanted = list(dict.fromkeys(hashes))
-        revived = sum(1 for block in wanted if block in self._free)
-        new = sum(1 for block in wanted if block not in self._used and block not in self._free)
-        if len(self._used) + self._private + revived + new + extra > self.blocks:
+        if not self.has_room(wanted, extra):
             return False
         for block in wanted:
             self._free.pop(block, None)
@@ -92,6 +90,11 @@ class BlockPool:
         while len(self._used) + self._private + len(self._free) > self.blocks:
             self._free.popitem(last=False)
         return True
+
+    def has_room(self, hashes: Sequence[BlockHash], extra: int) -> bool:
+        """Return whether distinct full blocks and further ones could be taken now."""
+        more = sum(1 for block in hashes if block not in self._used)
+        return len(self._used) + self._private + more + extra <= self.blocks
 
     def release(self, hashes: Sequence[BlockHash], extra: int) -> None:
         """Give blocks back; they stay cached while there is room."""

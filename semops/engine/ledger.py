@@ -52,6 +52,7 @@ class Ledger:
         delta = tokens - task.reserved
         task.reserved = tokens
         task.query.used += delta
+        task.query.stage_used[task.stage] += delta
         self.used += delta
 
     def check_integrity(self, queries: Iterable[QueryState]) -> None:

@@ -94,7 +94,7 @@ class EngineThread:
         """
         with self._wake:
             if self._stop or self.failure is not None:
-                raise self._reason() from self.failure
+                raise self.reason() from self.failure
             self._commands.append(command)
             self._wake.notify()
 
@@ -108,6 +108,10 @@ class EngineThread:
         with self._wake:
             self._stop = True
             self._wake.notify()
+        self.join(timeout_s)
+
+    def join(self, timeout_s: float = 30.0) -> None:
+        """Wait until a stopping engine has told its queries."""
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
@@ -132,10 +136,10 @@ class EngineThread:
             while self._commands:  # so that a query posted last is told too
                 self._commands.popleft()(self.scheduler)
             for query in list(self.scheduler.queries.values()):
-                _end_quietly(self.scheduler, query.key, self._reason())
+                _end_quietly(self.scheduler, query.key, self.reason())
             backend.close()
 
-    def _reason(self) -> EngineError:
+    def reason(self) -> EngineError:
         """Return why a query can't go on."""
         if self.failure is None:
             return EngineError("the engine was closed while the query ran")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from semops.engine import admission, completion, deadlock
-from semops.engine.budgets import CONTROLLERS
+from semops.engine.budgets import new_controller
 from semops.engine.ledger import Ledger
 from semops.engine.metrics import EngineEvents
 from semops.engine.pinning import Pins
@@ -57,7 +57,7 @@ class Scheduler:
         capabilities = backend.capabilities
         self.backend = backend
         self.capabilities = capabilities
-        self.admits = CONTROLLERS[controller]
+        self.controller = controller
         self.clock = clock
         self.ledger = Ledger(capabilities.kv_tokens, capabilities.block_tokens)
         self.pins = Pins(backend, enabled=pinning == "auto" and capabilities.pinning)
@@ -89,6 +89,7 @@ class Scheduler:
             query.memo = memo
         for stage in range(1, len(pipeline.stages)):
             query.child_need[stage] = float(program.floor(stage))
+        query.controller = new_controller(self.controller, query, self.ledger)
         self.queries[query.key] = query
         return query
 
@@ -112,7 +113,11 @@ class Scheduler:
         """Do one round; return whether anything happened or is in the backend."""
         for query in list(self.queries.values()):
             self._park_if_abandoned(query)
+            if not query.parked:
+                query.controller.rebalance(int(admission.fair_share(self, query)))
         admitted = admission.launch(self)
+        for query in self.queries.values():
+            query.sample(self.clock())
         answers = self.backend.step() if self.running else []
         for key, answer in answers:
             task = self.running.pop(key, None)

@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from semops.engine.answers import AnswerMemo
 from semops.engine.bounds import BoundEstimator
+from semops.engine.budgets.controller import Sample
 from semops.engine.metrics import OperatorCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from semops.engine.budgets.controller import Controller
     from semops.engine.demand import Demand
     from semops.engine.plan import Pipeline, Program, Request
 
 MEAN_WEIGHT = 0.02
 """Weight of a new value in the running means of child needs and pass rates."""
+
+
+TRAJECTORY = 10_000
+"""Samples kept of budgets and queues."""
 
 
 class State(StrEnum):
@@ -94,9 +100,15 @@ class QueryState:
     """How many of the live tasks are RETAINED."""
     used: int = 0
     """Tokens reserved by this query's tasks."""
+    stage_used: list[int] = field(init=False)
+    """The same, by stage."""
+    controller: Controller = field(init=False)
+    """Set by the scheduler."""
     pass_rate: float = 1.0
     child_need: list[float] = field(init=False)
     """Running mean of the need of a task, per stage, in tokens."""
+    trajectory: deque[Sample] = field(default_factory=lambda: deque(maxlen=TRAJECTORY))
+    """Budgets and queues over time, for plans with more than one stage."""
     exhausted: bool = False
     """True once no further root tuple will come."""
     parked: bool = False
@@ -107,6 +119,7 @@ class QueryState:
         self.waiting = [deque() for _ in stages]
         self.parents = [deque() for _ in stages]
         self.child_need = [0.0 for _ in stages]
+        self.stage_used = [0 for _ in stages]
         self.counts = {}
         self.bounds = {}
         for index, stage in enumerate(stages):
@@ -122,6 +135,22 @@ class QueryState:
     def enqueue_children(self, parent: Task) -> None:
         """Let the children of a task be created, before those that come later in row order."""
         insort(self.parents[parent.stage], parent, key=_place)
+
+    def waiting_in(self, stage: int) -> int:
+        """Return how many tasks wait in a stage, children yet to be created included."""
+        rows = self.pipeline.products[stage - 1].right_rows if stage else 0
+        parents = self.parents[stage - 1] if stage else ()
+        return len(self.waiting[stage]) + sum(rows - parent.next_child for parent in parents)
+
+    def sample(self, now_s: float) -> None:
+        """Note budgets and queues where they changed."""
+        stages = range(len(self.stage_used))
+        if len(stages) == 1:
+            return
+        waiting = tuple(map(self.waiting_in, stages))
+        now = Sample(now_s, tuple(self.controller.budgets), tuple(self.stage_used), waiting)
+        if not self.trajectory or self.trajectory[-1][1:] != now[1:]:
+            self.trajectory.append(now)
 
     def observe_need(self, stage: int, need: int) -> None:
         """Take the need of an admitted task into the running mean of its stage."""

@@ -143,6 +143,10 @@ class PipelineRun:
         if not self._caller_wake.is_set():
             self._caller_wake.wait(POLL_S)
         self._caller_wake.clear()
+        if self.engine is not None and not self.engine.alive and not self._ended:
+            self.engine.join()  # it tells its queries first, and not all may have been known to it
+            if not self._ended:
+                self._on_end(self.engine.reason())
         ended = self._ended or self._cancelled  # before draining: nothing comes after it
         program = self._program
         items = program.buffer.drain() if program is not None else []
@@ -158,14 +162,18 @@ class PipelineRun:
             self._on_end(None)
             return
         assert self._program is not None  # noqa: S101 - set before this is posted
-        self._query = scheduler.add_query(
-            self._program.pipeline(),
-            self._program,
-            self.demand,
-            self._post_local,
-            self._on_end,
-            self._memo,
-        )
+        try:
+            self._query = scheduler.add_query(
+                self._program.pipeline(),
+                self._program,
+                self.demand,
+                self._post_local,
+                self._on_end,
+                self._memo,
+            )
+        except Exception as error:  # noqa: BLE001 - this query's, not the engine's
+            self._on_end(error)
+            return
         self.counts = self._query.counts
 
     def _end_query(self, scheduler: Scheduler) -> None:

@@ -15,42 +15,54 @@ if TYPE_CHECKING:
     from semops.engine.task import QueryState, Task
 
 OVERCOMMIT = 1.5
-"""How much expected demand may exceed the budget. Not all children come at once; 1.0 was up to 25 %
-slower and 1 to 3 within 5 % of each other in simulation."""
+"""How much expected demand may exceed the budget: not all children come at once."""
 
 
-def admits(task: Task, need: int, ledger: Ledger) -> bool:
-    """Return whether a task fits now.
+class Demanded:
+    """The controller of one query.
 
     Parameters
     ----------
-    task
-        A waiting task.
-    need
-        What it would reserve, in tokens.
+    query
+        Its tasks and running means.
     ledger
-        The reservations so far.
+        The reservations of all queries.
+    parameters
+        None are taken.
     """
-    total = ledger.used + need
-    if total > ledger.budget:
-        return False
-    query = task.query
-    stages = len(query.pipeline.stages)
-    if task.stage == stages - 1:
-        return True
-    later = range(task.stage + 1, stages)
-    floors = sum(ledger.rounded(int(query.child_need[stage])) for stage in later)
-    if total + floors > ledger.budget:
-        return False
-    if not query.live:
-        return True
-    return total + _expected_children(query, task.stage) <= OVERCOMMIT * ledger.budget
 
+    budgets: tuple[int, ...] = ()
 
-def _expected_children(query: QueryState, stage: int) -> float:
-    """Return the KV that children known or expected will ask for, in tokens."""
-    fan_out = query.pipeline.products[stage].right_rows
-    need = query.child_need[stage + 1]
-    known = sum(parent.children_left for parent in query.parents[stage])
-    running = query.active if stage == 0 else 0
-    return need * (known + (running + 1) * query.pass_rate * fan_out)
+    def __init__(self, query: QueryState, ledger: Ledger, parameters: str = "") -> None:
+        del parameters
+        self._query = query
+        self._ledger = ledger
+
+    def admits(self, task: Task, need: int) -> bool:
+        """Return whether a task fits now, and what is to come after it too."""
+        query, ledger = self._query, self._ledger
+        total = ledger.used + need
+        if total > ledger.budget:
+            return False
+        stages = len(query.pipeline.stages)
+        if task.stage == stages - 1:
+            return True
+        later = range(task.stage + 1, stages)
+        floors = sum(ledger.rounded(int(query.child_need[stage])) for stage in later)
+        if total + floors > ledger.budget:
+            return False
+        if not query.live:
+            return True
+        return total + self._expected_children(task.stage) <= OVERCOMMIT * ledger.budget
+
+    def rebalance(self, total: int) -> None:
+        """Do nothing: there is one pool."""
+
+    def _expected_children(self, stage: int) -> float:
+        """Return the KV that children known or expected will ask for, in tokens."""
+        query = self._query
+        fan_out = query.pipeline.products[stage].right_rows
+        need = query.child_need[stage + 1]
+        known = sum(parent.children_left for parent in query.parents[stage])
+        running = query.active if stage == 0 else 0
+        return need * (known + (running + 1) * query.pass_rate * fan_out)
