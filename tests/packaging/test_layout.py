@@ -44,7 +44,7 @@ def test_no_module_exists_twice(tmp_path: Path) -> None:
         "import importlib.util, sys, semops, semops.engine, semops.planner\n"
         "print([importlib.util.find_spec(n) for n in ('engine', 'planner')])\n"
         "print(sorted({n for n, m in sys.modules.items()\n"
-        "    if '/semops/' in (getattr(m, '__file__', None) or '')\n"
+        "    if (getattr(m, '__file__', None) or '').startswith(semops.__path__[0] + '/')\n"
         "    and not n.startswith('semops') and not n.startswith('_editable')}))\n",
         tmp_path,
     )
