@@ -47,8 +47,10 @@ format: $(STAMP)  ## let ruff format and fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP)  ## pipelining against operator at a time, small
-	$(BIN)/python -m benchmarks.pipelining --quick
+BENCHMARKS ?= pipelining contractnli controllers memory bounds overhead
+
+bench: $(STAMP)  ## all benchmarks, small, one after the other: BENCHMARKS=memory runs one
+	@for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
 clean:  ## remove .venv and everything that can be made again
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

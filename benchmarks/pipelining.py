@@ -2,7 +2,8 @@
 
 ``blocking`` lowers the same plan with a cut after every operator and runs it on the same scheduler and
 engine; ``bare`` is vLLM's own ``LLM.generate`` called once an operator with the same KV memory.
-Each run starts with an empty prefix cache.
+Each run starts with an empty prefix cache. The steps of both runs of two maps are recorded and run once
+more on the simulator, calibrated on the blocking run.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 import polars as pl
 
 import semops
-from benchmarks import harness
+from benchmarks import harness, resimulated
 from semops import session
 from semops.config import load as load_settings
+from semops.engine.backends.vllm import VllmBackend
 from semops.engine.models import resolve
 from semops.operators import SemMap
 from semops.prompts import SYSTEM, Prompter
@@ -63,15 +65,21 @@ def main() -> None:
     executors = ("blocking", "pipelined")
     # Twice, one after the other, and the faster counts: a shared machine's speed drifts.
     twice = [run(contracts, "map-map", executor, maps=2) for executor in executors * 2]
-    results = [
-        min((row for row in twice if row["executor"] == executor), key=lambda row: row["wall_s"])
+    faster = [
+        min((r for r in twice if r[1].executor == executor), key=lambda r: r[1].wall_s)
         for executor in executors
     ]
-    results += [run(contracts, "map x 4", executor, maps=4) for executor in executors]
-    results.append(run(contracts, "filter-map", "pipelined", maps=1, with_filter=True))
+    results = [row for row, _ in faster]
+    results += [run(contracts, "map x 4", executor, maps=4)[0] for executor in executors]
+    results.append(run(contracts, "filter-map", "pipelined", maps=1, with_filter=True)[0])
     semops.close()
     results.append(bare_in_subprocess(args))
-    harness.report(args, "pipelining", results, summarise(results))
+    summary = summarise(results)
+    simulated, token_error, time_error = resimulated.compare(
+        [recording for _, recording in faster], fitted_to="blocking"
+    )
+    summary |= {"sim_token_error": token_error, "sim_time_error": time_error}
+    harness.report(args, "pipelining", results + simulated, summary)
     draw(args, results)
 
 
@@ -84,13 +92,16 @@ def load(args: argparse.Namespace) -> pl.DataFrame:
 
 def run(
     contracts: pl.DataFrame, query: str, executor: str, *, maps: int, with_filter: bool = False
-) -> dict[str, Any]:
-    """Run one query on a fresh engine; return what its profile says."""
+) -> tuple[dict[str, Any], resimulated.Recording]:
+    """Run one query on a fresh engine; return what its profile says, and its steps."""
     semops.close()  # a fresh engine has an empty prefix cache
+    backend = session.engine().scheduler.backend
+    assert isinstance(backend, VllmBackend)
     warm = pl.DataFrame({"text": ["warm up"]}).sem_map(
         "Repeat {text}", max_tokens=1, on_cutoff="keep"
     )
-    warm.collect()
+    with backend.record() as before:
+        warm.collect()
     frame = contracts.lazy()
     if with_filter:
         frame = frame.sem_filter(FILTER)  # type: ignore[attr-defined]
@@ -98,16 +109,17 @@ def run(
         frame = frame.sem_map(  # type: ignore[attr-defined]
             instruction, f"answer_{number}", max_tokens=MAX_TOKENS, on_cutoff="keep"
         )
-    started = time.perf_counter()
-    with semops.options(executor=executor):
+    with semops.options(executor=executor), backend.record() as recorder:
+        started = time.perf_counter()
         out = frame.collect()
-    wall_s = time.perf_counter() - started
+        wall_s = time.perf_counter() - started
+    recording = resimulated.Recording(executor, wall_s, before.trace(), recorder.trace())
     profile = semops.last_profile()
     assert profile is not None
     operators = list(profile.operators.values())
     print(f"{query}, {executor}: {out.height} rows in {wall_s:.1f} s", flush=True)
     print(profile, flush=True)
-    return {
+    row = {
         "query": query,
         "executor": executor,
         "rows": out.height,
@@ -120,6 +132,7 @@ def run(
         "passed": operators[0].kept,
         "map_suffix_tokens": map_suffix_tokens(),
     }
+    return row, recording
 
 
 def map_suffix_tokens() -> int:

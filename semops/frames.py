@@ -280,10 +280,10 @@ def _source(
         if name in taken:
             raise SchemaError.name_clash(name, schema, operator.kind)
         taken.append(name)
-    source = SemSource(upstream, operator, pl.Schema({**schema, **added}), right)
+    whole = pl.Schema({**schema, **added})
     return register_io_source(
-        source,
-        schema=source.schema,
+        SemSource(upstream, tuple(schema), operator, whole, right),
+        schema=whole,  # not a function: Polars would call it holding a lock on the frame
         is_pure=True,
         explain_name=label(operator),
         explain_detail=operator.template.text,

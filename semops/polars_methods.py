@@ -70,6 +70,8 @@ def _scoped(collect: Any) -> Any:
     def scoped(self: pl.LazyFrame, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("post_opt_callback") is not None or kwargs.get("background"):
             return collect(self, *args, **kwargs)
+        if session.forked() and "PYTHON[sem_" in self.explain(optimized=False):
+            raise session.fork_error()  # Polars would wait forever
         scope = scopes.enter(self)
         try:
             result = collect(self, *args, **kwargs)
@@ -83,10 +85,10 @@ def _scoped(collect: Any) -> Any:
             raise
         finally:
             scopes.leave(scope)
-            if scope.queries:
-                profile = scope.finish()
+            profile = scope.finish()
+            if profile is not None:
                 session.record(profile)
-        if scope.queries and (text := profile.warning()) is not None:
+        if profile is not None and (text := profile.warning()) is not None:
             warnings.warn(text, SemopsWarning, stacklevel=2)
         return result
 

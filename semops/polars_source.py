@@ -27,6 +27,9 @@ class SemSource:
     ----------
     upstream
         Its input.
+    upstream_columns
+        Names of its input's columns. A run must not ask the frame for them: several may run at once,
+        and one that holds Polars' lock on a frame while another holds Python's stops both for ever.
     operator
         What it does.
     schema
@@ -38,11 +41,13 @@ class SemSource:
     def __init__(
         self,
         upstream: pl.LazyFrame,
+        upstream_columns: tuple[str, ...],
         operator: Operator,
         schema: pl.Schema,
         right: pl.LazyFrame | None,
     ) -> None:
         self.upstream = upstream
+        self.upstream_columns = upstream_columns
         self.operator = operator
         self.right = right
         self._schema = schema
@@ -80,21 +85,19 @@ class SemSource:
 
 
 def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:
-    scope, wanted = scopes.find(source)
-    settings = session.settings()
+    found, wanted = scopes.find(source)
     query = Query(
         plan(source, pushed),
         _start_engine,
-        scope.memo if scope is not None else AnswerMemo(),
+        found[0].memo if found else AnswerMemo(),
         wanted,
-        settings.executor,
+        session.settings().executor,
     )
-    if scope is not None:
-        scope.queries.append(query)
+    in_scope = scopes.join(query, found)
     try:
         yield from query.frames()
     finally:
-        if scope is None:
+        if not in_scope:
             session.record(query.finish())
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from semops.engine.budgets.controller import Sample
 from semops.engine.metrics import EngineEvents, OperatorCounts
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Profile:
     plans: list[str] = field(default_factory=list)
     """The physical plans, as text."""
     row_errors: list[RowError] = field(default_factory=list)
+    trajectory: list[Sample] = field(default_factory=list, repr=False)
+    """Budgets and queues of plans with a join over time; the last 10,000 changes of each pipeline."""
 
     def errors(self) -> pl.DataFrame:
         """Return the answers that became NULL as a frame (row, operator, reason, detail)."""
@@ -108,6 +111,7 @@ class Profile:
         self.executor = other.executor
         self.events = other.events
         self.plans += other.plans
+        self.trajectory += other.trajectory
         self.row_errors += other.row_errors
 
     def warning(self) -> str | None:
@@ -150,6 +154,8 @@ class Profile:
         e = self.events
         if e.deadlocks or e.solo:
             lines.append(f"deadlocks resolved {e.deadlocks}, tasks run alone {e.solo}")
+        if e.shrunk:
+            lines.append(f"prefixes went too early: the memory budget shrank {e.shrunk} times")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from semops.errors import ConfigError
+from semops.errors import ConfigError, EngineError
 from semops.profile import Profile
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _options: list[dict[str, Any]] = []
 _profiles: list[Profile] = []
 """Profiles that collect what runs now, the innermost last."""
 _last_profile: Profile | None = None
+_forked = False
+"""Whether this process was forked from one in which an engine ran."""
 
 
 def settings() -> Settings:
@@ -129,6 +132,8 @@ def engine() -> EngineThread:
         If it can't be started.
     """
     global _engine  # noqa: PLW0603
+    if _forked:
+        raise fork_error()
     with _lock:
         if _overrides:
             return _overrides[-1]
@@ -185,6 +190,30 @@ def _end_process() -> None:
 
     leave_all()
     close()
+
+
+def forked() -> bool:
+    """Return whether this process was forked from one in which an engine ran."""
+    return _forked
+
+
+def fork_error() -> EngineError:
+    """Return why nothing semantic runs in such a process."""
+    return EngineError(
+        "this process was forked from one in which an engine ran, and neither the engine's nor Polars' "
+        'threads come along. Start processes with multiprocessing.get_context("spawn").'
+    )
+
+
+def _after_fork() -> None:
+    global _forked, _lock, _engine  # noqa: PLW0603
+    _forked = _forked or bool(_overrides) or _engine is not None
+    _lock = threading.RLock()  # another thread may have held it
+    _engine = None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager

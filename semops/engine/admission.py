@@ -188,9 +188,11 @@ def start(scheduler: Scheduler, task: Task, need: int) -> None:
         if parent.reserved == 0:
             restored = retained_tokens(scheduler, parent)
             scheduler.ledger.set_reserved(parent, restored)
+            parent.warm = False
             need -= restored
         parent = parent.parent
     query.live.add(task)
+    query.active_in[task.stage] += 1
     scheduler.ledger.set_reserved(task, need)
     query.observe_need(task.stage, need)
     completion.run_step(scheduler, task)

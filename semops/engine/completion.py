@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semops.engine import admission
+from semops.engine import admission, feedback
 from semops.engine.answers import request_key
 from semops.engine.plan import Answer, Finish, Skip, Verdict
 from semops.engine.task import State, Task
@@ -60,6 +60,7 @@ def _send(scheduler: Scheduler, task: Task, step: Step, request: Request) -> Non
     known = query.memo.known.get(key)
     if known is not None:
         query.counts[step.name].reused += 1
+        task.warm = False
         _take(scheduler, task, known)
         return
     leader = query.memo.leaders.get(key)
@@ -82,6 +83,7 @@ def _send(scheduler: Scheduler, task: Task, step: Step, request: Request) -> Non
     scheduler.running[number] = task
     task.submitted_s = scheduler.clock()
     query.counts[step.name].enter(task.submitted_s)
+    feedback.expect(scheduler, task)
     # Later steps and stages first: their prefix is cached now. Older tuples before younger ones.
     priority = -(task.stage * 1_000 + task.step)
     scheduler.backend.submit(number, request, task.bound, priority)
@@ -96,7 +98,8 @@ def _reserve(scheduler: Scheduler, task: Task) -> bool:
     if task.query.parked:
         return False
     alone = all(other is task for other in task.query.live) and len(scheduler.queries) == 1
-    if scheduler.ledger.used + grown > scheduler.ledger.budget and not alone:
+    fits = scheduler.ledger.used + grown <= scheduler.ledger.budget
+    if not alone and not (fits and task.query.controller.grows(task, grown)):
         return False
     scheduler.ledger.set_reserved(task, need)
     return True
@@ -111,6 +114,10 @@ def complete(scheduler: Scheduler, task: Task, answer: Answer) -> None:
     counts = query.counts[step.name]
     counts.leave(scheduler.clock())
     task.submitted_s = None
+    feedback.observe(scheduler, task, answer)
+    task.warm = answer.finish is not Finish.ERROR
+    if task.parent is not None:
+        task.parent.warm |= task.warm
     counts.prompt_tokens += answer.prompt_tokens
     counts.cached_tokens += answer.cached_tokens
     counts.output_tokens += answer.output_tokens
@@ -140,6 +147,7 @@ def complete(scheduler: Scheduler, task: Task, answer: Answer) -> None:
     for follower in followers:
         steps = follower.query.pipeline.stages[follower.stage].steps
         follower.query.counts[steps[follower.step].name].reused += 1
+        follower.warm = task.warm
         with scheduler.guard(follower.query):
             _take(scheduler, follower, answer)
 
@@ -196,8 +204,10 @@ def _finish_stage(scheduler: Scheduler, task: Task) -> None:
         release(scheduler, task)
         return
     task.children_left = rows
+    task.warm = feedback.keeps_warm(task)
     task.state = State.RETAINED
     query.retained += 1
+    query.active_in[task.stage] -= 1
     query.enqueue_children(task)
     # Only the prefix stays reserved; what the children add is in their own reservations.
     scheduler.ledger.set_reserved(task, admission.retained_tokens(scheduler, task))
@@ -209,6 +219,8 @@ def release(scheduler: Scheduler, task: Task) -> None:
     query = task.query
     if task.state is State.RETAINED:
         query.retained -= 1
+    else:
+        query.active_in[task.stage] -= 1
     scheduler.ledger.set_reserved(task, 0)
     scheduler.pins.drop(task)
     query.live.discard(task)
@@ -228,6 +240,7 @@ def requeue(scheduler: Scheduler, task: Task) -> None:
     scheduler.ledger.set_reserved(task, 0)
     scheduler.pins.drop(task)
     query.live.discard(task)
+    query.active_in[task.stage] -= 1
     task.state = State.WAITING
     query.enqueue(task)
 

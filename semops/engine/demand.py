@@ -8,6 +8,7 @@ plan shows that everything will be pulled, the window is wide from the start.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,8 +128,14 @@ class Demand:
 
     def end_pull(self) -> None:
         """Note that the consumer does something else."""
+        if self.pulling:
+            self.pulling = False
+            self._last_pull_s = self._clock()
+
+    def abandon(self) -> None:
+        """Note that nobody is known to want more; whoever pulls again still gets it."""
         self.pulling = False
-        self._last_pull_s = self._clock()
+        self._last_pull_s = -math.inf
 
     def idle_s(self) -> float:
         """Return for how long nobody has pulled, in seconds."""

@@ -69,5 +69,7 @@ class EngineEvents:
     """Times the deadlock monitor had to drop pins."""
     solo: int = 0
     """Tasks that ran alone since they need more than the budget."""
+    shrunk: int = 0
+    """Times the budget shrank, since children missed prefixes that nobody had pinned."""
     parked: int = 0
     """Times the consumer stopped pulling and the query gave its memory back."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from semops.engine import admission, completion, deadlock
 from semops.engine.budgets import new_controller
+from semops.engine.feedback import HitFeedback
 from semops.engine.ledger import Ledger
 from semops.engine.metrics import EngineEvents
 from semops.engine.pinning import Pins
@@ -61,6 +62,7 @@ class Scheduler:
         self.clock = clock
         self.ledger = Ledger(capabilities.kv_tokens, capabilities.block_tokens)
         self.pins = Pins(backend, enabled=pinning == "auto" and capabilities.pinning)
+        self.feedback = HitFeedback(self.ledger)
         self.events = EngineEvents()
         self.monitor = deadlock.Monitor()
         self.queries: dict[int, QueryState] = {}
@@ -111,6 +113,7 @@ class Scheduler:
 
     def turn(self) -> bool:
         """Do one round; return whether anything happened or is in the backend."""
+        self.feedback.apply()
         for query in list(self.queries.values()):
             self._park_if_abandoned(query)
             if not query.parked:

@@ -70,6 +70,10 @@ class Task:
     """The task whose answer this one waits for."""
     followers: list[Task] = field(default_factory=list)
     """Tasks that wait for the answer to this task's equal request."""
+    warm: bool = False
+    """Whether its prefix was computed since it was last given back."""
+    expected: int = 0
+    """Tokens that its request should find in the cache, where that is known; else 0."""
     submitted_s: float | None = None
     """When its request went to the backend, in seconds; None while none is there."""
 
@@ -98,6 +102,8 @@ class QueryState:
     memo: AnswerMemo = field(default_factory=AnswerMemo)
     retained: int = 0
     """How many of the live tasks are RETAINED."""
+    active_in: list[int] = field(init=False)
+    """Per stage, how many of the live tasks have not ended their own steps."""
     used: int = 0
     """Tokens reserved by this query's tasks."""
     stage_used: list[int] = field(init=False)
@@ -120,6 +126,7 @@ class QueryState:
         self.parents = [deque() for _ in stages]
         self.child_need = [0.0 for _ in stages]
         self.stage_used = [0 for _ in stages]
+        self.active_in = [0 for _ in stages]
         self.counts = {}
         self.bounds = {}
         for index, stage in enumerate(stages):

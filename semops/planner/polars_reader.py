@@ -41,6 +41,7 @@ class SemanticSource(Protocol):
     """What a front end's IO source offers to the reader."""
 
     upstream: pl.LazyFrame
+    upstream_columns: tuple[str, ...]
     operator: Operator
     right: pl.LazyFrame | None
 
@@ -88,11 +89,11 @@ def read(source: SemanticSource, pushed: Pushed = NOTHING_PUSHED) -> Node:
         What Polars wants of it.
     """
     leaf = _look(source.upstream)
+    columns = source.upstream_columns
     node: Node
     if leaf is None:
-        node = Source(PolarsRelation.of(source.upstream))
+        node = Source(PolarsRelation(source.upstream, columns))
     else:
-        columns = tuple(source.upstream.collect_schema())
         if leaf.direct:
             node = read(leaf.source, leaf.pushed)
             node = node if columns_of(node) == columns else Project(node, columns)
@@ -102,7 +103,7 @@ def read(source: SemanticSource, pushed: Pushed = NOTHING_PUSHED) -> Node:
     if isinstance(source.operator, SemJoin):
         assert source.right is not None  # noqa: S101 - a join has a right side
         right = source.right.rename(dict(source.operator.right_names))
-        node = Join(node, PolarsRelation.of(right), source.operator)
+        node = Join(node, PolarsRelation(right, source.operator.writes), source.operator)
     else:
         node = Semantic(node, source.operator)
     return _with_pushed(node, pushed)
@@ -144,11 +145,6 @@ class PolarsRelation:
 
     frame: pl.LazyFrame
     columns: tuple[str, ...]
-
-    @classmethod
-    def of(cls, frame: pl.LazyFrame) -> PolarsRelation:
-        """Wrap a frame."""
-        return cls(frame, tuple(frame.collect_schema()))
 
     @property
     def text(self) -> str:
@@ -275,7 +271,7 @@ def _descend(traverser: Any, path: list[str]) -> SemanticSource | None:
 def source_of(scan: Any) -> SemanticSource | None:
     """Return the semantic source behind a Python scan, or None for another kind of scan."""
     source = getattr(scan.options[0], "io_source", None)
-    has_all = all(hasattr(source, name) for name in ("upstream", "operator", "right", "schema"))
+    has_all = all(hasattr(source, name) for name in ("upstream", "upstream_columns", "operator", "right", "schema"))
     return source if has_all else None
 
 

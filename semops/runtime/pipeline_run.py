@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from semops.engine.answers import AnswerMemo
+    from semops.engine.budgets.controller import Sample
     from semops.engine.loop import EngineThread
     from semops.engine.metrics import OperatorCounts
     from semops.engine.scheduler import Scheduler
@@ -129,6 +130,11 @@ class PipelineRun:
         """Whether the feeder's thread runs."""
         return self._feeder.is_alive()
 
+    @property
+    def trajectory(self) -> list[Sample]:
+        """Budgets and queues over time, on the engine's clock."""
+        return list(self._query.trajectory.copy()) if self._query is not None else []
+
     def cancel(self) -> None:
         """End the query and give back what it holds; safe to call twice and from any thread."""
         if self._ended:
@@ -137,6 +143,12 @@ class PipelineRun:
         self._post(self._end_query)
         self._feeder_wake.set()
         self._caller_wake.set()
+
+    def abandon(self) -> None:
+        """Give back what the query holds, at once, unless somebody pulls it again."""
+        self.demand.abandon()
+        if self.engine is not None:
+            self.engine.wake()
 
     def _wait(self) -> tuple[pl.DataFrame | None, bool]:
         """Return the rows that are ready, or None after a while, and whether they are the last."""

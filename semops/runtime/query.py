@@ -54,8 +54,11 @@ class Query:
         self._wanted = wanted
         self._log = QueryLog()
         self._run: PipelineRun | None = None
-        self._cancelled = False
         self._finished = False
+        self.owners = 0
+        """How many running collects it may belong to; see :mod:`semops.runtime.scopes`."""
+        self.reported = False
+        """Whether its profile is part of a run's."""
         self._started_s = time.monotonic()
 
     def frames(self) -> Iterator[pl.DataFrame]:
@@ -70,8 +73,6 @@ class Query:
                 self._run = PipelineRun(
                     pipeline, labels, base, self._start_engine, self._log, self._memo, wanted
                 )
-                if self._cancelled:
-                    return
                 collected = []
                 for frame in self._run.frames():
                     if number == last:
@@ -83,17 +84,21 @@ class Query:
                         collected.append(frame)
                         yield pl.DataFrame()
                 if number != last:
-                    self.profile.operators.update(self._run.counts)
+                    self._note_run(self._run)
                     kept = [frame for frame in collected if frame.width]
                     base = pl.concat([empty_result(pipeline, base), *kept]).lazy()
         finally:
             self.finish()
 
-    def cancel(self) -> None:
-        """End the query; safe to call twice and from any thread."""
-        self._cancelled = True
+    def abandon(self) -> None:
+        """Give back what the query holds; its stream goes on only if somebody pulls it again."""
         if self._run is not None:
-            self._run.cancel()
+            self._run.abandon()
+
+    @property
+    def over(self) -> bool:
+        """Whether its stream has ended."""
+        return self._finished
 
     def finish(self) -> Profile:
         """Return what the query did; a second call returns the same."""
@@ -103,7 +108,7 @@ class Query:
             return profile
         self._finished = True
         profile.wall_s = time.monotonic() - self._started_s
-        profile.operators.update(run.counts)
+        self._note_run(run)
         for operator, nulls in self._log.nulls.items():
             if operator in profile.operators:
                 profile.operators[operator].nulls.update(nulls)
@@ -116,3 +121,9 @@ class Query:
             virtual = f"virtual ({reasons})" if reasons else "virtual"
             profile.pinning = "explicit" if scheduler.pins.enabled else virtual
         return profile
+
+    def _note_run(self, run: PipelineRun) -> None:
+        """Take what a finished pipeline did into the profile, times counted from the query's start."""
+        self.profile.operators.update(run.counts)
+        for sample in run.trajectory:
+            self.profile.trajectory.append(sample._replace(time_s=sample.time_s - self._started_s))

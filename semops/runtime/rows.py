@@ -70,6 +70,14 @@ class Tuple:
                 return batch.lists[column][index]
         raise KeyError(column)
 
+    def reset(self, batch: Batch) -> None:
+        """Become a row made of this tuple: of what it held before, nothing is seen any more."""
+        self.parts = ((batch, 0),)
+        self.outputs = {}
+        self.parent = None  # its texts need not be the parent's, whatever their names
+        self.segments.clear()
+        self.blocks.clear()
+
     def has(self, column: str) -> bool:
         """Return whether the tuple has a column yet."""
         return column in self.outputs or any(column in batch.columns for batch, _ in self.parts)

@@ -3,7 +3,7 @@
 Polars calls a source on a thread of its own and doesn't say for whom. A scope remembers the frame that
 is being collected; a source finds its scope by looking for itself in the frame's plan. From the scope it
 learns whether a LIMIT stands above it, and shares answers with other pulls of the same run (a self-join
-pulls its frame twice). When the collect is over, so is whatever it left running.
+pulls its frame twice). When the collect is over, whatever it left running gives its memory back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from semops.planner.polars_rowwise import between_is_rowwise
 from semops.profile import Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semops.planner.polars_reader import SemanticSource
     from semops.runtime.query import Query
 
@@ -47,13 +49,25 @@ class Scope:
                 self.seen = _look_for_limits(self.frame)
         return self.seen.get(id(source))
 
-    def finish(self) -> Profile:
-        """End what the collect left running; return what all its queries did."""
+    def finish(self) -> Profile | None:
+        """Have what the collect left running give back its memory; return what its queries did.
+
+        Polars pulls some more from a source that it is done with, so a query is not ended here. And a
+        run that has no scope (a sink, a stream) may pull the same source and be taken for part of this
+        one: whoever pulls again gets the rest of the rows.
+        """
+        ended = []
+        with _lock:
+            for query in self.queries:
+                query.owners -= 1
+                if (query.over or not query.owners) and not query.reported:
+                    query.reported = True
+                    ended.append(query)
         profile = Profile()
-        for query in self.queries:
-            query.cancel()
+        for query in ended:
+            query.abandon()
             profile.merge(query.finish())
-        return profile
+        return profile if ended else None
 
 
 def enter(frame: pl.LazyFrame) -> Scope:
@@ -70,19 +84,27 @@ def leave(scope: Scope) -> None:
         _scopes.remove(scope)
 
 
-def find(source: SemanticSource) -> tuple[Scope | None, Wanted]:
-    """Return the scope that a source runs in, and what is wanted of it there.
+def find(source: SemanticSource) -> tuple[list[Scope], Wanted]:
+    """Return the scopes that a source may run in, and what is wanted of it there.
 
-    Where two threads collect the same frame, either scope is as good for sharing answers; what their
-    limits want can't be told apart then.
+    Where several threads collect the same frame, either scope is as good for sharing answers; what
+    their limits want can't be told apart then, and the query is left alone until the last has ended.
     """
     with _lock:
         candidates = list(reversed(_scopes))
     found = [(scope, scope.wanted(source)) for scope in candidates]
     inside = [(scope, wanted) for scope, wanted in found if wanted is not None]
-    if len(inside) == 1:
-        return inside[0]
-    return (inside[0][0], UNKNOWN) if inside else (None, UNKNOWN)
+    return [scope for scope, _ in inside], inside[0][1] if len(inside) == 1 else UNKNOWN
+
+
+def join(query: Query, scopes: Sequence[Scope]) -> bool:
+    """Make a query part of the scopes that have not ended; return whether there is any."""
+    with _lock:
+        running = [scope for scope in scopes if scope in _scopes]
+        query.owners = len(running)
+        for scope in running:
+            scope.queries.append(query)
+    return bool(running)
 
 
 def collect_part(frame: pl.LazyFrame) -> pl.DataFrame:

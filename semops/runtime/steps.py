@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
@@ -20,17 +19,9 @@ from semops.engine.plan import (
 )
 from semops.errors import EngineError
 from semops.operators import SemFilter, SemJoin, SemMap, left_reads, reads
-from semops.planner.ir import (
-    Copy,
-    Filter,
-    Join,
-    Limit,
-    Project,
-    Relational,
-    Semantic,
-    columns_of,
-)
+from semops.planner.ir import Copy, Filter, Join, Project, Relational, Semantic, columns_of
 from semops.prompts import joined
+from semops.runtime.columns import dtypes_after, steps_to_do
 from semops.runtime.order import OrderBuffer
 from semops.runtime.rows import Batch, Tuple, assemble
 from semops.verdicts import read_answer
@@ -43,8 +34,6 @@ if TYPE_CHECKING:
     from semops.planner.lower import PhysicalPipeline
     from semops.profile import QueryLog
     from semops.prompts import Prompter
-
-SEMANTIC_DTYPES = {"text": pl.String(), "verdict": pl.Boolean(), "probability": pl.Float64()}
 
 
 class Ask(NamedTuple):
@@ -95,10 +84,7 @@ class PipelineProgram:
         self._wake = wake
         self.feeder_wake: Callable[[], None] = _nothing
         """Called when a first step starts, so that the next tuple may be needed."""
-        self.steps = [
-            [step for step in stage.steps if not isinstance(step, (Project, Limit))]
-            for stage in pipeline.stages
-        ]
+        self.steps = steps_to_do(pipeline)
         self.read_columns = tuple(
             dict.fromkeys(
                 [
@@ -108,7 +94,13 @@ class PipelineProgram:
             )
         )
         self.rights = [Batch(frame, self.read_columns) for frame in rights]
-        self.dtypes = semantic_dtypes(pipeline)
+        self.dtypes: dict[str, pl.DataType] = {}
+        """Types of the semantic columns after the last step."""
+        self._dtypes_before: dict[int, dict[str, pl.DataType]] = {}
+        """And before each step, by its id: a name may come back with another type."""
+        for step in (step for steps in self.steps for step in steps):
+            self._dtypes_before[id(step)] = self.dtypes
+            self.dtypes = dtypes_after(step, self.dtypes)
         self._prefix_columns = [left_reads(self._product(stage)) for stage in range(len(rights))]
         self.asks = [
             [self._ask(step, number, labels) for step in steps]
@@ -122,15 +114,14 @@ class PipelineProgram:
     def pipeline(self) -> Pipeline:
         """Return the engine's view of the pipeline."""
         stages: list[Stage] = []
-        for steps in self.steps:
-            writers = {
-                name: number
-                for number, step in enumerate(steps)
-                if isinstance(step, Semantic)
-                for name in step.operator.writes
-            }
-            asks = self.asks[len(stages)]
-            stages.append(Stage(tuple(map(_engine_step, steps, asks, repeat(writers)))))
+        for steps, asks in zip(self.steps, self.asks, strict=True):
+            writers: dict[str, int] = {}
+            made = []
+            for number, (step, ask) in enumerate(zip(steps, asks, strict=True)):
+                made.append(_engine_step(step, ask, writers))
+                if isinstance(step, Semantic):
+                    writers.update(dict.fromkeys(step.operator.writes, number))
+            stages.append(Stage(tuple(made)))
         products = tuple(CartesianProduct(batch.frame.height) for batch in self.rights)
         return Pipeline(tuple(stages), products)
 
@@ -221,18 +212,19 @@ class PipelineProgram:
     def local(self, item: Tuple, stage: int, step: int) -> Verdict:
         """Do the relational work of a step on one tuple."""
         node = self.steps[stage][step]
+        dtypes = self._dtypes_before[id(node)]
         if isinstance(node, Filter):
             columns = sorted(node.predicate.columns) or [next(iter(item.parts[0][0].frame.columns))]
-            row = assemble([item], columns, self.dtypes)
+            row = assemble([item], columns, dtypes)
             return Verdict.KEEP if row.filter(node.predicate.payload).height else Verdict.DROP
-        assert isinstance(node, Relational)  # noqa: S101 - the only other local node
-        row = node.between.run(assemble([item], columns_of(node.input), self.dtypes))  # type: ignore[attr-defined]
+        if isinstance(node, Project):
+            row = assemble([item], node.columns, dtypes)
+        else:
+            assert isinstance(node, Relational)  # noqa: S101 - the only other local node
+            row = node.between.run(assemble([item], columns_of(node.input), dtypes))  # type: ignore[attr-defined]
         if not row.height:
             return Verdict.DROP
-        item.parts = ((Batch(row, self.read_columns), 0),)
-        item.outputs = {}
-        item.segments.clear()
-        item.blocks.clear()
+        item.reset(Batch(row, self.read_columns))
         self.sizes(item, stage)
         return Verdict.KEEP
 
@@ -325,25 +317,6 @@ class PipelineProgram:
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-def semantic_dtypes(pipeline: PhysicalPipeline) -> dict[str, pl.DataType]:
-    """Return the types of the semantic columns that a pipeline adds."""
-    dtypes: dict[str, pl.DataType] = {}
-    for stage in pipeline.stages:
-        for step in stage.steps:
-            if isinstance(step, Copy):
-                dtypes[step.name] = dtypes.get(step.source, SEMANTIC_DTYPES["text"])
-            elif isinstance(step, Semantic) and isinstance(step.operator, SemMap):
-                dtypes[step.operator.name] = SEMANTIC_DTYPES["text"]
-            elif isinstance(step, Semantic):
-                operator = step.operator
-                assert isinstance(operator, SemFilter)  # noqa: S101 - maps are handled above
-                if operator.name is not None:
-                    dtypes[operator.name] = SEMANTIC_DTYPES["verdict"]
-                if operator.probability is not None:
-                    dtypes[operator.probability] = SEMANTIC_DTYPES["probability"]
-    return dtypes
 
 
 def _stops(operator: SemMap) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from semops.planner.ir import (
     Semantic,
     columns_of,
 )
-from semops.runtime.steps import semantic_dtypes
+from semops.runtime.columns import dtypes_of
 
 if TYPE_CHECKING:
     from semops.planner.lower import Local, PhysicalPipeline
@@ -85,15 +85,14 @@ def applied(node: Local, frame: pl.DataFrame) -> pl.DataFrame:
 
 def empty_result(pipeline: PhysicalPipeline, base: pl.LazyFrame) -> pl.DataFrame:
     """Return a pipeline's result without rows, for its schema."""
-    frame = pl.DataFrame(schema=base.collect_schema())
-    dtypes = semantic_dtypes(pipeline)
+    frame = pl.DataFrame(schema=base.clone().collect_schema())  # others may use the frame
     rights = iter(pipeline.rights)
     steps = [step for stage in pipeline.stages for step in stage.steps]
     for step in (*steps, *pipeline.tail):
         match step:
             case Semantic(_, operator):
-                added = [pl.lit(None, dtypes[name]).alias(name) for name in operator.writes]
-                frame = frame.with_columns(added)
+                added = dtypes_of(operator).items()
+                frame = frame.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in added)
             case Join():
                 right = next(rights).frame.collect_schema()  # type: ignore[attr-defined]
                 frame = pl.concat([frame, pl.DataFrame(schema=right)], how="horizontal")

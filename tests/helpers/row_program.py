@@ -216,11 +216,12 @@ class Driver:
         answer: Callable[[str, str, Mapping[str, Any]], Any],
         *,
         pinning: str = "auto",
+        controller: str = "demand",
         **backend: Any,
     ) -> None:
         self.clock = Clock()
         self.backend = ReplayBackend(answer, clock=self.clock, sleep=self.clock.sleep, **backend)
-        self.scheduler = Scheduler(self.backend, pinning=pinning, clock=self.clock)
+        self.scheduler = Scheduler(self.backend, controller, pinning, self.clock)
         self.runs: list[Run] = []
         self.fits = True
         """Whether nobody else takes memory, so that what is admitted never has to wait for it."""

@@ -97,6 +97,8 @@ def scrambled(operator: str, instruction: str, row: Mapping[str, Any]) -> Reply:
     block_tokens=st.sampled_from([1, 16, 32]),
     max_running=st.integers(1, 12),
     pinning=st.sampled_from(["auto", "virtual"]),
+    controller=st.sampled_from(["demand", "kalypso", "kalypso:0.5:0.25", "static", "static:1:9"]),
+    evicts=st.booleans(),
     late=st.integers(0, 6),
     start=st.sampled_from([1, 3, 256]),
 )
@@ -106,16 +108,21 @@ def test_any_queries_in_any_memory_end_with_the_right_rows_and_nothing_held(
     block_tokens: int,
     max_running: int,
     pinning: str,
+    controller: str,
+    evicts: bool,
     late: int,
     start: int,
 ) -> None:
     driver = Driver(
         scrambled,
         pinning=pinning,
+        controller=controller,
         kv_tokens=kv_tokens,
         block_tokens=block_tokens,
         max_running=max_running,
     )
+    if evicts:
+        driver.before_step = driver.backend._pool._free.clear  # whatever nobody uses is lost
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounds, "START", start)
         patch.setattr(bounds, "MIN_OBSERVATIONS", 4)

@@ -122,6 +122,7 @@ def engines() -> st.SearchStrategy[dict[str, Any]]:
             "block_tokens": st.sampled_from([1, 16, 32]),
             "max_running": st.integers(1, 16),
             "pinning": st.sampled_from(["auto", "virtual"]),
+            "controller": st.sampled_from(["demand", "kalypso", "static", "static:1:9"]),
         }
     )
 

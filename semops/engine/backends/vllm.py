@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from semops.engine.backend import Capabilities
@@ -19,7 +20,8 @@ from semops.engine.backends import vllm_options, vllm_process
 from semops.engine.backends.hf_tokenizer import HfTokenizer
 from semops.engine.backends.vllm_internals import VllmInternals
 from semops.engine.plan import Answer, Decoding, Finish, Request
-from semops.errors import EngineError
+from semops.engine.trace import Recorder
+from semops.errors import EngineError, UnsupportedError
 
 _IDLE_SLEEP_S = 2e-4
 _EXIT_WAIT_S = 10.0
@@ -117,6 +119,7 @@ class VllmBackend:
         self._requests: dict[int, tuple[str, Request]] = {}
         self._refused: list[tuple[int, Answer]] = []
         self._submitted = 0
+        self._recorder: Recorder | None = None
         config = engine.vllm_config
         self._internals = VllmInternals(engine, tuple(vllm.__version_tuple__[:2]))
         self._tokenizer = HfTokenizer(engine.get_tokenizer())
@@ -173,17 +176,25 @@ class VllmBackend:
             return
         self._keys[name] = key
         self._requests[key] = (name, request)
+        if self._recorder is not None:
+            self._recorder.submitted(key, request, params.max_tokens)
 
     def step(self) -> list[tuple[int, Answer]]:
         """Run one engine step; return the requests that ended with it."""
         engine = self._open()
+        recorder = self._recorder
         with self._stepping:
+            started_s = time.perf_counter()
             outputs = engine.step() if engine.has_unfinished_requests() else []
+            if recorder is not None:
+                recorder.step(*self._internals.take_counts(), time.perf_counter() - started_s)
         answers, self._refused = self._refused, []
         for output in outputs:
             if output.finished and (key := self._keys.pop(output.request_id, None)) is not None:
                 _, request = self._requests.pop(key)
                 answers.append((key, _answer(output, request)))
+                if recorder is not None:
+                    recorder.answered(*answers[-1])
         if not answers and self._requests and self.progress()[0] == 0:
             time.sleep(_IDLE_SLEEP_S)  # a grammar compiles, or nothing fits: don't burn a core
         return answers
@@ -227,6 +238,29 @@ class VllmBackend:
     def busy_waiting(self) -> bool:
         """Return whether a waiting request waits for a grammar or for KV from elsewhere."""
         return self._internals.waits_for_other()
+
+    @contextmanager
+    def record(self) -> Iterator[Recorder]:
+        """Record steps and requests in a block; :meth:`Recorder.trace` returns them.
+
+        Another thread may enter and leave it while the engine's own is between two steps.
+
+        Raises
+        ------
+        UnsupportedError
+            If what a step computes can't be known.
+        """
+        tokens = self._open().vllm_config.scheduler_config.max_num_batched_tokens
+        with self._stepping:
+            if problem := self._internals.watch_steps():
+                raise UnsupportedError(f"steps can't be recorded: {problem}.")
+            recorder = self._recorder = Recorder(self._capabilities, tokens)
+        try:
+            yield recorder
+        finally:
+            with self._stepping:
+                self._recorder = None
+                self._internals.unwatch_steps()
 
     def close(self) -> None:
         """Stop the engine and free its memory."""

@@ -45,6 +45,7 @@ class VllmInternals:
         self._find: Any = None
         self._hasher: Any = None
         self._block_tokens = 0
+        self._counted = (0, 0, 0)
         reason = self._attach()
         if not reason:
             reason = self._guarded_self_test()
@@ -104,6 +105,36 @@ class VllmInternals:
             return False
         requests = self._scheduler.requests.values()
         return any(request.status.name in _BLOCKED_STATUS for request in requests)
+
+    def watch_steps(self) -> str:
+        """Count what each step computes from now on; return why that can't be known, if so."""
+        scheduler = self._scheduler
+        if scheduler is None:
+            return "the engine core runs in another process"
+        try:
+            _ = scheduler.running, scheduler.requests
+            schedule = scheduler.schedule
+        except AttributeError as error:
+            return f"this vLLM is built differently ({error})"
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            output = schedule(*args, **kwargs)
+            self._counted = _counts(scheduler, output)
+            return output
+
+        scheduler.schedule = counted
+        return ""
+
+    def unwatch_steps(self) -> None:
+        """Undo :meth:`watch_steps`."""
+        if self._scheduler is not None:
+            vars(self._scheduler).pop("schedule", None)
+        self._counted = (0, 0, 0)
+
+    def take_counts(self) -> tuple[int, int, int]:
+        """Return prefill, decode and context tokens of the last step, while steps are watched."""
+        counts, self._counted = self._counted, (0, 0, 0)
+        return counts
 
     def forget(self) -> None:
         """Drop every reference to the engine, so that its memory can be freed."""
@@ -200,3 +231,15 @@ class VllmInternals:
             self._engine.step()
         self._engine.abort_request([name])
         return "the self-test failed (its request did not end)"
+
+
+def _counts(scheduler: Any, output: Any) -> tuple[int, int, int]:
+    """Return the prompt tokens, the decoded tokens and the held KV tokens of a scheduled step."""
+    prefill = decode = 0
+    for name, tokens in output.num_scheduled_tokens.items():
+        if tokens == 1 and scheduler.requests[name].num_output_tokens:
+            decode += 1
+        else:
+            prefill += tokens
+    context = sum(request.num_computed_tokens for request in scheduler.running)
+    return prefill, decode, context

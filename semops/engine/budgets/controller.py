@@ -32,6 +32,9 @@ class Controller(Protocol):
     def admits(self, task: Task, need: int) -> bool:
         """Return whether a task may start now, reserving ``need`` tokens."""
 
+    def grows(self, task: Task, more: int) -> bool:
+        """Return whether an admitted task may reserve ``more`` tokens than it holds."""
+
     def rebalance(self, total: int) -> None:
         """Move budget between stages; called before each round.
 

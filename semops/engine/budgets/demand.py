@@ -1,9 +1,9 @@
 """The ``demand`` controller: one pool, with room kept for the children that are to come.
 
 A child is admitted wherever it fits, since its prefix is already paid for. A task of an earlier stage
-leaves room for one task of each later stage, and for the children that running tasks are expected to
-have, over-committed by :data:`OVERCOMMIT`. Fixed budgets a stage would leave the memory of a starving
-stage idle.
+leaves room for one task of each later stage, and for the children that wait or that running tasks of its
+stage are expected to have, over-committed by :data:`OVERCOMMIT`. Fixed budgets a stage would leave the
+memory of a starving stage idle.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class Demanded:
             return True
         return total + self._expected_children(task.stage) <= OVERCOMMIT * ledger.budget
 
+    def grows(self, task: Task, more: int) -> bool:  # noqa: ARG002 - as the protocol has it
+        """Return True: what it holds already would be lost."""
+        return True
+
     def rebalance(self, total: int) -> None:
         """Do nothing: there is one pool."""
 
@@ -63,6 +67,5 @@ class Demanded:
         query = self._query
         fan_out = query.pipeline.products[stage].right_rows
         need = query.child_need[stage + 1]
-        known = sum(parent.children_left for parent in query.parents[stage])
-        running = query.active if stage == 0 else 0
-        return need * (known + (running + 1) * query.pass_rate * fan_out)
+        coming = (query.active_in[stage] + 1) * query.pass_rate * fan_out
+        return need * (query.waiting_in(stage + 1) + coming)

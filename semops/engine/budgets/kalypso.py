@@ -49,13 +49,21 @@ class Kalypso:
     def admits(self, task: Task, need: int) -> bool:
         """Return whether a task fits into its stage's budget, borrowing for a lone large one."""
         stage = task.stage
-        self.least[stage] = max(self.least[stage], self._cap(need))
+        self._raise_least(stage, need)
         if self._ledger.used + need > self._ledger.budget:
             return False
         used = self._query.stage_used[stage]
         if used == 0 and need > self.budgets[stage]:
             self._borrow(stage, need - self.budgets[stage])
         return used + need <= self.budgets[stage]
+
+    def grows(self, task: Task, more: int) -> bool:
+        """Return whether what a task needs more fits, with what other stages have free."""
+        stage = task.stage
+        used = self._query.stage_used[stage]
+        if used + more > self.budgets[stage]:
+            self._borrow(stage, used + more - self.budgets[stage])
+        return used + more <= self.budgets[stage]
 
     def rebalance(self, total: int) -> None:
         """Move free budget against starvation and saturation, from the last stage to the first."""
@@ -98,6 +106,13 @@ class Kalypso:
         self.budgets[donor] -= moved
         self.budgets[receiver] += moved
 
+    def _raise_least(self, stage: int, need: int) -> None:
+        """Raise what a stage keeps at least to what its largest task needs, as far as that is free."""
+        wanted = self._cap(need)
+        if wanted > self.budgets[stage]:
+            self._borrow(stage, wanted - self.budgets[stage])
+        self.least[stage] = max(self.least[stage], min(wanted, self.budgets[stage]))
+
     def _borrow(self, stage: int, missing: int) -> None:
         """Take free budget for one large task, if all stages together have it."""
         donors = [s for s in range(len(self.budgets)) if s != stage]
@@ -122,9 +137,15 @@ class Kalypso:
         return min(self._ledger.rounded(int(need)) or self._ledger.block_tokens, share)
 
     def _follow(self, total: int) -> None:
-        """Take a changed share of the memory into the last stage's budget, as far as it is free."""
-        change = total - self._total
-        if change < 0:
-            change = -min(-change, self._free(len(self.budgets) - 1))
-        self.budgets[-1] += change
-        self._total += change
+        """Take a changed share of the memory into the budgets, the last stage's first.
+
+        Only what is free is given up, so that a smaller share is reached as tasks end.
+        """
+        last = len(self.budgets) - 1
+        if total > self._total:
+            self.budgets[last] += total - self._total
+        elif total < self._total:
+            self.least = [min(least, total // (last + 1)) for least in self.least]
+            for stage in range(last, -1, -1):
+                self.budgets[stage] -= min(self._spare(stage), sum(self.budgets) - total)
+        self._total = sum(self.budgets)

@@ -46,9 +46,14 @@ class Static:
         fits = self._ledger.used + need <= self._ledger.budget
         return fits and self._query.stage_used[task.stage] + need <= self.budgets[task.stage]
 
+    def grows(self, task: Task, more: int) -> bool:
+        """Return whether what a task needs more fits into its stage's share."""
+        return self._query.stage_used[task.stage] + more <= self.budgets[task.stage]
+
     def rebalance(self, total: int) -> None:
         """Follow the query's share of the memory; the split stays."""
-        self.budgets = [int(total * share) for share in self._shares]
+        self.budgets = [int(total * share) for share in self._shares[:-1]]
+        self.budgets.append(total - sum(self.budgets))
 
 
 def numbers(parameters: str, name: str) -> list[float]:

@@ -80,3 +80,35 @@ def test_waiting_for_something_other_than_memory(status, waits):
 def test_untested_versions_are_named(version):
     reasons = VllmInternals(engine_with(**scheduler()), version).reasons
     assert any("outside the tested versions 0.30 to 0.33" in reason for reason in reasons)
+
+
+def test_steps_are_counted_only_while_they_are_watched():
+    def request(computed, output=0):
+        return SimpleNamespace(num_computed_tokens=computed, num_output_tokens=output)
+
+    class Scheduler(SimpleNamespace):
+        def schedule(self):
+            return SimpleNamespace(num_scheduled_tokens={"new": 30, "last": 1, "decodes": 1})
+
+    parts = scheduler()
+    requests = {"new": request(30), "last": request(9), "decodes": request(50, output=2)}
+    engine = engine_with()
+    watched = Scheduler(**{**parts, "requests": requests}, running=list(requests.values()))
+    engine.engine_core.engine_core.scheduler = watched
+    internals = VllmInternals(engine, (0, 32))
+    watched.schedule()
+    assert internals.take_counts() == (0, 0, 0)
+    assert internals.watch_steps() == ""
+    watched.schedule()
+    assert internals.take_counts() == (31, 1, 89)
+    assert internals.take_counts() == (0, 0, 0), "a step is told once"
+    internals.unwatch_steps()
+    watched.schedule()
+    assert internals.take_counts() == (0, 0, 0)
+
+
+def test_steps_of_another_process_cannot_be_watched():
+    internals = VllmInternals(SimpleNamespace(engine_core=SimpleNamespace()), (0, 32))
+    assert "another process" in internals.watch_steps()
+    internals.unwatch_steps()
+    assert "built differently" in VllmInternals(engine_with(**scheduler()), (0, 32)).watch_steps()

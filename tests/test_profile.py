@@ -1,0 +1,53 @@
+"""What a profile says of a run beyond the counters."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import semops
+from semops.profile import Profile
+from semops.testing import replay
+
+PAPERS = pl.DataFrame({"text": [f"paper {number} on whales" for number in range(30)]})
+CLAIMS = pl.DataFrame({"claim": ["whales sing", "whales sleep", "whales dive"]})
+
+
+def run(controller: str, executor: str = "pipelined") -> Profile:
+    joined = PAPERS.sem_filter("{text} is a study").sem_join(CLAIMS, "{text} supports {claim}")
+    with (
+        replay(lambda *_: True, controller=controller, kv_tokens=1_024) as log,
+        semops.options(executor=executor),
+    ):
+        assert joined.collect().height == 90
+        assert log.engine.scheduler.ledger.used == 0
+    profile = semops.last_profile()
+    assert profile is not None
+    return profile
+
+
+@pytest.mark.parametrize("executor", ["pipelined", "blocking"])
+def test_a_join_leaves_its_budgets_and_queues_over_time(executor: str) -> None:
+    profile = run("kalypso", executor)
+    times = [sample.time_s for sample in profile.trajectory]
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] <= profile.wall_s
+    assert len({sample.budgets for sample in profile.trajectory}) > 1
+    for sample in profile.trajectory:
+        assert len(sample.budgets) == len(sample.used) == len(sample.waiting) == 2
+        assert all(u <= b for u, b in zip(sample.used, sample.budgets, strict=True))
+
+
+def test_one_pool_has_no_budgets_and_a_plan_of_one_stage_no_trajectory() -> None:
+    assert {sample.budgets for sample in run("demand").trajectory} == {()}
+    with replay(lambda *_: True):
+        PAPERS.sem_filter("{text} is a study").collect()
+    profile = semops.last_profile()
+    assert profile is not None
+    assert profile.trajectory == []
+
+
+def test_profiles_of_a_block_collect_trajectories() -> None:
+    with semops.profile() as profile:
+        lengths = [len(run("static:1:1").trajectory) for _ in range(2)]
+    assert len(profile.trajectory) == sum(lengths) > 0
