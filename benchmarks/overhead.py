@@ -42,6 +42,10 @@ def main() -> None:
         "memory_growth": second["end_mb"] / second["first_mb"],
     }
     harness.report(args, "overhead", results, summary)
+    groups = [f"{row['rows']:,} rows" for row in results]
+    moments = {"before": "before_mb", "at 20 %": "first_mb", "at the end": "end_mb"}
+    series = {label: [row[key] for row in results] for label, key in moments.items()}
+    harness.bars(harness.plot_path(args), "Memory of the process", groups, series, "MB")
 
 
 def run(rows: int) -> dict[str, Any]:

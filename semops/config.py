@@ -25,16 +25,23 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="SEMOPS_", extra="forbid", frozen=True, protected_namespaces=()
+        env_prefix="SEMOPS_",
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
     )
 
     model: str | None = Field(
         None,
+        min_length=1,
         description="Hugging Face id, local folder, or GGUF file; None: the hardware's default",
     )
     backend: Literal["vllm"] = Field("vllm", description="Registry name of the backend")
     kv_memory: int | None = Field(
-        None, description="KV memory in bytes, or text such as '2GiB'; None: the backend's default"
+        None,
+        ge=1,
+        description="KV memory in bytes, or text such as '2GiB'; None: the backend's default",
     )
     kv_tokens: int | None = Field(
         None, ge=1, description="KV memory in tokens; wins over kv_memory"
@@ -52,7 +59,7 @@ class Settings(BaseSettings):
     )
     controller: str = Field(
         "demand",
-        pattern=r"(demand|kalypso|static)(:.*)?",
+        pattern=r"^(demand|kalypso|static)(:\d+(\.\d+)?)*$",
         description="Admission controller: 'demand', 'kalypso', or 'static' with shares, 'static:1:9'",
     )
     pinning: Literal["auto", "virtual"] = Field(

@@ -12,7 +12,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from semops import session
-from semops.errors import SchemaError, UnsupportedError
+from semops.errors import ConfigError, SchemaError, UnsupportedError
 from semops.operators import (
     Asking,
     SemFilter,
@@ -21,6 +21,8 @@ from semops.operators import (
     check_answers,
     check_choice,
     check_max_tokens,
+    check_stop,
+    check_text,
     label,
 )
 from semops.planner.explain import explain as explain_plan
@@ -92,13 +94,13 @@ def sem_filter(
     >>> df.sem_filter("{text} is praise").collect().height
     2
     """
-    lazy = frame.lazy()
+    lazy = _lazy("frame", frame)
     schema = lazy.collect_schema()
     operator = SemFilter(
-        bind(parse(instruction), schema),
+        bind(parse(check_text("instruction", instruction)), schema),
         check_answers(answers),
-        name,
-        probability,
+        None if name is None else check_text("name", name),
+        None if probability is None else check_text("probability", probability),
         _asking(prompt_style, on_error),
     )
     return _source(lazy, operator, schema)
@@ -152,14 +154,14 @@ def sem_map(
     >>> df.sem_map("Translate {text}", "translation").collect().columns
     ['text', 'translation']
     """
-    lazy = frame.lazy()
+    lazy = _lazy("frame", frame)
     schema = lazy.collect_schema()
     check_choice("on_cutoff", on_cutoff, ("null", "keep"))
     operator = SemMap(
-        bind(parse(instruction), schema),
-        name if name is not None else _free_name("sem_map", schema),
+        bind(parse(check_text("instruction", instruction)), schema),
+        _free_name("sem_map", schema) if name is None else check_text("name", name),
         check_max_tokens(max_tokens),
-        (stop,) if isinstance(stop, str) else tuple(stop),
+        check_stop(stop),
         on_cutoff,
         _asking(prompt_style, on_error),
     )
@@ -219,9 +221,11 @@ def sem_join(
     if how != "inner":
         msg = f'sem_join(how={how!r}) is not available; use how="inner".'
         raise UnsupportedError(msg)
-    lazy, other = frame.lazy(), right.lazy()
+    lazy, other = _lazy("frame", frame), _lazy("right", right)
+    check_text("suffix", suffix)
     schema, right_schema = lazy.collect_schema(), other.collect_schema()
-    template = bind_join(parse(instruction), schema, right_schema)
+    asked = parse(check_text("instruction", instruction))
+    template = bind_join(asked, schema, right_schema)
     names = tuple((c, f"{c}{suffix}" if c in schema else c) for c in right_schema)
     operator = SemJoin(template, names, check_answers(answers), _asking(prompt_style, on_error))
     read_right = tuple(p.column for p in template.placeholders if p.side == "right")
@@ -255,8 +259,18 @@ def explain(frame: pl.LazyFrame) -> str:
         sem_filter "{text} is kind"  reads text
         sem_map:summary "Summarise {text}"  reads text; at most 256 tokens; shares 'text' with sem_filter
     """
-    source, pushed = outermost(frame)
+    source, pushed = outermost(_lazy("frame", frame))
     return explain_plan(plan(source, pushed))
+
+
+def _lazy(argument: str, frame: object) -> pl.LazyFrame:
+    if not isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
+        msg = (
+            f"{argument} must be a Polars DataFrame or LazyFrame, not {type(frame).__name__}. Make one "
+            f"with pl.from_pandas(...), pl.DataFrame(...) or, of a column, series.to_frame()."
+        )
+        raise ConfigError(msg)
+    return frame.lazy()
 
 
 def _source(

@@ -198,3 +198,34 @@ def check_max_tokens(max_tokens: object) -> int:
         msg = f"max_tokens={max_tokens!r} must be a whole number of at least 1 (tokens)."
         raise ConfigError(msg)
     return max_tokens
+
+
+def check_stop(stop: object) -> tuple[str, ...]:
+    """Check the texts that end an answer.
+
+    Raises
+    ------
+    ConfigError
+        If there is anything but non-empty texts.
+    """
+    texts = (stop,) if isinstance(stop, str) else stop
+    ok = isinstance(texts, (tuple, list)) and all(isinstance(t, str) and t for t in texts)
+    if not ok:
+        msg = f'stop={stop!r} must be a text, or several in a tuple, none empty, for example stop="\\n".'
+        raise ConfigError(msg)
+    assert isinstance(texts, (tuple, list))  # noqa: S101
+    return tuple(texts)
+
+
+def check_text(argument: str, value: object) -> str:
+    """Check an argument that is a text, for example a column's name.
+
+    Raises
+    ------
+    ConfigError
+        If it is something else.
+    """
+    if not isinstance(value, str):
+        msg = f"{argument}={value!r} must be a text."
+        raise ConfigError(msg)
+    return value

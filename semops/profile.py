@@ -96,12 +96,7 @@ class Profile:
     def merge(self, other: Profile) -> None:
         """Add another query's part of the same run."""
         for name, counts in other.operators.items():
-            mine = self.operators.setdefault(name, OperatorCounts())
-            for key in ("rows", "kept", "calls", "retries", "reused", "busy_s"):
-                setattr(mine, key, getattr(mine, key) + getattr(counts, key))
-            for key in ("prompt_tokens", "cached_tokens", "output_tokens"):
-                setattr(mine, key, getattr(mine, key) + getattr(counts, key))
-            mine.nulls.update(counts.nulls)
+            self.operators.setdefault(name, OperatorCounts()).add(counts)
         self.wall_s = max(self.wall_s, other.wall_s)
         if self.first_row_s is None:
             self.first_row_s = other.first_row_s

@@ -137,6 +137,35 @@ def test_name_clash(build):
         build(pl.DataFrame({"t": ["a"], "n": [1]}))
 
 
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda df: df.sem_filter(None), "instruction=None must be a text"),
+        (lambda df: df.sem_map(b"{t}"), "instruction=b.* must be a text"),
+        (lambda df: semops.sem_filter(df["t"], "{t} ok"), "frame must be .* not Series"),
+        (lambda df: semops.sem_map({"t": ["a"]}, "{t}"), "frame must be .* not dict"),
+        (lambda df: df.sem_join(None, "{t:left} is {t:right}"), "right must be a Polars DataFrame"),
+        (lambda df: df.sem_join(df, "{t:left} is {t:right}", suffix=None), "suffix=None"),
+        (lambda df: df.sem_map("{t}", 5), "name=5 must be a text"),
+        (lambda df: df.sem_filter("{t} ok", name=True), "name=True must be a text"),
+        (lambda df: df.sem_filter("{t} ok", probability=1), "probability=1 must be a text"),
+        (lambda df: df.sem_map("{t}", stop=""), "stop='' must be a text"),
+        (lambda df: df.sem_map("{t}", stop=("a", "")), "stop=..a.* must be a text"),
+        (lambda df: df.sem_map("{t}", stop=(5,)), "stop=.5.* must be a text"),
+        (lambda df: df.sem_map("{t}", stop=None), "stop=None must be a text"),
+        (lambda df: df.sem_map("{t}", max_tokens=1.0), "max_tokens=1.0 must be a whole number"),
+        (lambda df: df.sem_filter("{t} ok", answers="yes"), "answers='yes' must be two"),
+        (lambda df: df.sem_filter("{t} ok", prompt_style="chatty"), "'chat', 'raw'"),
+        (lambda df: df.sem_map("{t}", on_error="skip"), "'null', 'raise'"),
+        (lambda _: semops.explain(None), "frame must be .* not NoneType"),
+    ],
+)
+def test_an_argument_of_a_wrong_kind_is_an_error_of_ours_before_anything_runs(build, message):
+    """No error from the depths, and none only when the query runs."""
+    with pytest.raises(semops.SemopsError, match=message):
+        build(pl.DataFrame({"t": ["a"]}))
+
+
 def test_binary_column():
     """Bytes have no text form; the error names the cast."""
     df = pl.DataFrame({"b": [b"x"], "l": [[b"x"]]})
@@ -234,6 +263,20 @@ def test_cut_off_kept_when_asked():
         out = df.sem_map("Say {t}", "m", max_tokens=2, on_cutoff="keep").collect()
     assert out["m"].to_list() == ["one two"]
     assert semops.last_profile().operators["sem_map:m"].nulls == {"kept_cut_off": 1}
+
+
+@pytest.mark.parametrize("executor", ["pipelined", "blocking"])
+def test_an_operator_that_stands_twice_in_a_plan_is_counted_twice(executor):
+    """Equal operators share a line of the profile, and none of their calls is lost."""
+    df = pl.DataFrame({"t": ["yes", "yes and no", "no"], "u": ["yes", "no", "yes"]})
+    with semops.options(executor=executor):
+        out, calls, profile = collect(
+            lambda: df.sem_filter("{t} ok").with_columns(t=pl.col("u")).sem_filter("{t} ok")
+        )
+    assert out.rows() == [("yes", "yes")]
+    counts = profile.operators["sem_filter"]
+    assert (counts.rows, counts.kept) == (5, 3)
+    assert counts.calls == len(calls) == counts.rows - counts.reused
 
 
 def test_verdict_and_probability_columns():

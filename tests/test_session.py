@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -78,6 +81,10 @@ def test_sizes_may_have_units(size: Any, expected: int) -> None:
         ({"kv_memory": "much"}, r"kv_memory='much'.*'2GiB'"),
         ({"kv_tokens": 0}, r"kv_tokens=0.*greater than or equal to 1.*in tokens"),
         ({"controller": "x"}, r"controller='x'.*'demand'"),
+        ({"controller": "my demand"}, r"controller='my demand'.*'demand'"),
+        ({"kv_memory": 0}, r"kv_memory=0.*greater than or equal to 1"),
+        ({"kv_memory": "0 GiB"}, r"kv_memory.*greater than or equal to 1"),
+        ({"model": ""}, r"model=''.*at least 1 character"),
     ],
 )
 def test_a_wrong_setting_is_an_error_that_lists_what_is_allowed(
@@ -95,6 +102,15 @@ def test_a_wrong_environment_variable_is_an_error_that_names_it(
     monkeypatch.setenv("SEMOPS_EXECUTOR", "fast")
     with pytest.raises(ConfigError, match=r"executor='fast'.*'pipelined' or 'blocking'"):
         session.settings()
+
+
+def test_an_empty_environment_variable_is_as_if_it_were_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SEMOPS_KV_TOKENS", "")
+    monkeypatch.setenv("SEMOPS_MODEL", "")
+    assert session.settings().kv_tokens is None
+    assert session.settings().model is None
 
 
 def test_options_hold_for_a_block_and_nest() -> None:
@@ -238,3 +254,30 @@ def test_errors_of_rows_are_a_frame() -> None:
     assert errors["row"].to_list() == [0, 1]
     assert errors["reason"].to_list() == ["undecided", "backend"]
     assert errors["detail"][1] == "no luck"
+
+
+FORKED = """
+import os, signal
+import polars as pl
+from semops.testing import replay
+
+lazy = pl.DataFrame({"text": ["a"]}).sem_filter("{text} ok")
+with replay(lambda *_: True):
+    assert lazy.collect().height == 1
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            lazy.collect()
+        except Exception as error:
+            os._exit(7 if "spawn" in str(error) else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert lazy.collect().height == 1
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+def test_a_forked_process_says_so_instead_of_waiting_for_ever() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], timeout=60, check=False)
+    assert done.returncode == 0

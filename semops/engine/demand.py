@@ -137,6 +137,11 @@ class Demand:
         self.pulling = False
         self._last_pull_s = -math.inf
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody has pulled since :meth:`abandon`."""
+        return self._last_pull_s == -math.inf and not self.pulling
+
     def idle_s(self) -> float:
         """Return for how long nobody has pulled, in seconds."""
         return 0.0 if self.pulling else self._clock() - self._last_pull_s

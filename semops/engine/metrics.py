@@ -48,6 +48,15 @@ class OperatorCounts:
         """Cached over all prompt tokens, 0 without calls."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
+    def add(self, other: OperatorCounts) -> None:
+        """Add what the same operator did elsewhere: in another query of a run, or twice in a plan."""
+        for key in (
+            "rows", "kept", "calls", "retries", "reused", "prompt_tokens", "cached_tokens",
+            "output_tokens", "busy_s",
+        ):  # fmt: skip
+            setattr(self, key, getattr(self, key) + getattr(other, key))
+        self.nulls.update(other.nulls)
+
     def enter(self, now_s: float) -> None:
         """Note that a request went to the engine."""
         if self.in_flight == 0:

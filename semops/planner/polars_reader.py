@@ -93,13 +93,12 @@ def read(source: SemanticSource, pushed: Pushed = NOTHING_PUSHED) -> Node:
     node: Node
     if leaf is None:
         node = Source(PolarsRelation(source.upstream, columns))
+    elif leaf.direct:
+        node = read(leaf.source, leaf.pushed)
+        node = node if columns_of(node) == columns else Project(node, columns)
     else:
-        if leaf.direct:
-            node = read(leaf.source, leaf.pushed)
-            node = node if columns_of(node) == columns else Project(node, columns)
-        else:
-            between = PolarsBetween(source.upstream, columns, leaf.source)
-            node = Relational(read(leaf.source), between)
+        between = PolarsBetween(source.upstream, columns, leaf.source)
+        node = Relational(read(leaf.source), between)
     if isinstance(source.operator, SemJoin):
         assert source.right is not None  # noqa: S101 - a join has a right side
         right = source.right.rename(dict(source.operator.right_names))
@@ -271,7 +270,10 @@ def _descend(traverser: Any, path: list[str]) -> SemanticSource | None:
 def source_of(scan: Any) -> SemanticSource | None:
     """Return the semantic source behind a Python scan, or None for another kind of scan."""
     source = getattr(scan.options[0], "io_source", None)
-    has_all = all(hasattr(source, name) for name in ("upstream", "upstream_columns", "operator", "right", "schema"))
+    has_all = all(
+        hasattr(source, name)
+        for name in ("upstream", "upstream_columns", "operator", "right", "schema")
+    )
     return source if has_all else None
 
 

@@ -31,9 +31,8 @@ def steps_to_do(pipeline: PhysicalPipeline) -> list[list[Any]]:
         for step in reversed(stage.steps):
             if isinstance(step, Limit):
                 continue
-            if isinstance(step, Project):
-                if written_later.isdisjoint(set(columns_of(step.input)) - set(step.columns)):
-                    continue
+            if isinstance(step, Project) and written_later.isdisjoint(_hidden(step)):
+                continue
             kept[-1].append(step)
             if resets(step):
                 written_later.clear()  # what is below can't be seen from above
@@ -63,6 +62,10 @@ def dtypes_of(operator: Operator) -> dict[str, pl.DataType]:
     assert isinstance(operator, SemFilter)  # noqa: S101 - a join's columns are its right side's
     columns = ((operator.name, VERDICT), (operator.probability, PROBABILITY))
     return {name: dtype for name, dtype in columns if name is not None}
+
+
+def _hidden(step: Project) -> set[str]:
+    return set(columns_of(step.input)) - set(step.columns)
 
 
 def _written(step: object) -> tuple[str, ...]:

@@ -147,6 +147,7 @@ class PipelineRun:
     def abandon(self) -> None:
         """Give back what the query holds, at once, unless somebody pulls it again."""
         self.demand.abandon()
+        self._caller_wake.set()
         if self.engine is not None:
             self.engine.wake()
 
@@ -280,6 +281,10 @@ class PipelineRun:
                 return
             self._feeder_wake.wait(POLL_S)
             self._feeder_wake.clear()
+            if self.demand.abandoned:
+                # Polars may have let go of the stream without holding Python's lock. Then it is closed
+                # only when somebody calls Polars again.
+                pl.Series()
 
     def _fail(self, error: BaseException) -> None:
         if self._query is not None and self.engine is not None and self.engine.alive:

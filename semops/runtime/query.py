@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from semops.engine.demand import Wanted
+from semops.engine.metrics import OperatorCounts
 from semops.profile import Profile, QueryLog
 from semops.runtime.pipeline_run import PipelineRun
 from semops.runtime.tail import empty_result
@@ -124,6 +125,7 @@ class Query:
 
     def _note_run(self, run: PipelineRun) -> None:
         """Take what a finished pipeline did into the profile, times counted from the query's start."""
-        self.profile.operators.update(run.counts)
+        for name, counts in run.counts.items():  # an equal operator may have run before
+            self.profile.operators.setdefault(name, OperatorCounts()).add(counts)
         for sample in run.trajectory:
             self.profile.trajectory.append(sample._replace(time_s=sample.time_s - self._started_s))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 from row_program import Clock
@@ -86,6 +88,22 @@ def test_only_the_time_between_pulls_is_idle() -> None:
     assert demand.idle_s() == 1
     demand.begin_pull()
     clock.sleep(5)
+    assert demand.idle_s() == 0
+    demand.end_pull()
+    clock.sleep(2)
+    assert demand.idle_s() == 2
+
+
+def test_an_abandoned_query_is_idle_until_somebody_begins_to_pull_again() -> None:
+    clock = Clock()
+    demand = Demand(clock=clock)
+    demand.begin_pull()
+    demand.abandon()
+    demand.end_pull()  # of the pull that was on its way
+    assert demand.abandoned
+    assert demand.idle_s() == math.inf
+    demand.begin_pull()
+    assert not demand.abandoned
     assert demand.idle_s() == 0
     demand.end_pull()
     clock.sleep(2)

@@ -32,8 +32,10 @@ def asks(seed: int) -> list[Ask]:
     prefixes = [words(tokens) for tokens in (64, 70, 130)]
     found = []
     for _ in range(24):
-        ids = dice.choice(prefixes) + words(dice.randrange(0, 230))
-        found.append(Ask(ids, dice.choice([1, 3, 40]), dice.randrange(-1, 2), dice.randrange(12)))
+        ids = dice.choice(prefixes) + words(dice.randrange(0, 160))
+        found.append(
+            Ask(ids, dice.choice([1, 20, 60, 60]), dice.randrange(-1, 2), dice.randrange(12))
+        )
     return sorted(found, key=lambda ask: ask.step)
 
 
@@ -67,15 +69,16 @@ def drive(backend: Any, wanted: list[Ask]) -> tuple[StepTrace, dict[int, Answer]
 def test_the_simulator_takes_the_steps_of_vllm(vllm_backend):
     """Prefill, decoded and held tokens of each step; order, length and cached tokens of each answer."""
     assert vllm_backend._engine.reset_prefix_cache()
-    wanted = asks(1)
+    wanted = asks(5)
     real, answers = drive(vllm_backend, wanted)
     lengths = {
-        tuple(wanted[key].ids): answer.output_tokens + (answer.finish is Finish.LENGTH)
+        (*wanted[key].ids, wanted[key].max_tokens): answer.output_tokens
+        + (answer.finish is Finish.LENGTH)
         for key, answer in answers.items()
     }
     sizes = vllm_backend.capabilities
     simulator = SimulatorBackend(
-        lambda request: Simulated(lengths[tuple(request.token_ids)]),
+        lambda asked: Simulated(lengths.get((*asked.token_ids, asked.decoding.max_tokens), 1)),
         kv_tokens=sizes.kv_tokens,
         block_tokens=sizes.block_tokens,
         context_tokens=sizes.context_tokens,
