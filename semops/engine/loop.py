@@ -133,11 +133,13 @@ class EngineThread:
         finally:
             with self._wake:
                 self._stop = True
-            while self._commands:  # so that a query posted last is told too
-                self._commands.popleft()(self.scheduler)
-            for query in list(self.scheduler.queries.values()):
-                _end_quietly(self.scheduler, query.key, self.reason())
-            backend.close()
+            try:
+                while self._commands:  # so that a query posted last is told too
+                    self._commands.popleft()(self.scheduler)
+                for query in list(self.scheduler.queries.values()):
+                    _end_quietly(self.scheduler, query.key, self.reason())
+            finally:
+                _close_quietly(backend)
 
     def reason(self) -> EngineError:
         """Return why a query can't go on."""
@@ -166,3 +168,11 @@ def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:
     scheduler.running.clear()  # a broken backend need not be asked to abort or to unpin
     scheduler.pins.forget()
     scheduler.end_query(query, reason)
+
+
+def _close_quietly(backend: Backend) -> None:
+    """Close a backend that may be broken; whoever waits for the thread needs no second error."""
+    try:
+        backend.close()
+    except Exception:
+        logger.exception("closing the backend failed")

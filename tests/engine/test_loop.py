@@ -75,3 +75,14 @@ def test_an_engine_closes_twice_and_then_takes_no_more() -> None:
     assert not engine.alive
     with pytest.raises(EngineError, match="was closed"):
         engine.post(lambda _: None)
+
+
+def test_a_backend_that_does_not_close_leaves_the_answers_and_no_second_error() -> None:
+    class Stays(ReplayBackend):
+        def close(self) -> None:
+            msg = "still in use"
+            raise RuntimeError(msg)
+
+    with session.override(lambda: Stays(lambda *_: True)) as engine:
+        assert FRAME.sem_filter("{text} is kind").collect().height == FRAME.height
+    assert not engine.alive
