@@ -162,15 +162,19 @@ def bare(contracts: pl.DataFrame, model: str | None, kv_tokens: int) -> dict[str
     chat = [{"role": "user", "content": "warm up"}]
     llm.chat([chat], SamplingParams(temperature=0, max_tokens=1), use_tqdm=False)
     system = {"role": "system", "content": SYSTEM}
-    started = time.perf_counter()
-    for instruction in MAPS[:2]:
-        asked = instruction.replace("{text}", '"text"')
-        chats = [
-            [system, {"role": "user", "content": f"text: {text}\n\n{asked}"}]
-            for text in contracts["text"]
-        ]
-        llm.chat(chats, params, use_tqdm=False)
-    return {"query": "map-map", "executor": "bare", "wall_s": time.perf_counter() - started}
+    walls = []
+    for _ in range(2):  # as often as the others, and the faster counts
+        llm.reset_prefix_cache()
+        started = time.perf_counter()
+        for instruction in MAPS[:2]:
+            asked = instruction.replace("{text}", '"text"')
+            chats = [
+                [system, {"role": "user", "content": f"text: {text}\n\n{asked}"}]
+                for text in contracts["text"]
+            ]
+            llm.chat(chats, params, use_tqdm=False)
+        walls.append(time.perf_counter() - started)
+    return {"query": "map-map", "executor": "bare", "wall_s": min(walls)}
 
 
 def bare_in_subprocess(args: argparse.Namespace) -> dict[str, Any]:
