@@ -95,7 +95,7 @@ def sem_filter(
     2
     """
     lazy = _lazy("frame", frame)
-    schema = lazy.collect_schema()
+    schema = _schema(lazy)
     operator = SemFilter(
         bind(parse(check_text("instruction", instruction)), schema),
         check_answers(answers),
@@ -155,7 +155,7 @@ def sem_map(
     ['text', 'translation']
     """
     lazy = _lazy("frame", frame)
-    schema = lazy.collect_schema()
+    schema = _schema(lazy)
     check_choice("on_cutoff", on_cutoff, ("null", "keep"))
     operator = SemMap(
         bind(parse(check_text("instruction", instruction)), schema),
@@ -223,7 +223,7 @@ def sem_join(
         raise UnsupportedError(msg)
     lazy, other = _lazy("frame", frame), _lazy("right", right)
     check_text("suffix", suffix)
-    schema, right_schema = lazy.collect_schema(), other.collect_schema()
+    schema, right_schema = _schema(lazy), _schema(other)
     asked = parse(check_text("instruction", instruction))
     template = bind_join(asked, schema, right_schema)
     names = tuple((c, f"{c}{suffix}" if c in schema else c) for c in right_schema)
@@ -273,6 +273,12 @@ def _lazy(argument: str, frame: object) -> pl.LazyFrame:
     return frame.lazy()
 
 
+def _schema(frame: pl.LazyFrame) -> pl.Schema:
+    # Of a copy: Polars would hold the frame's lock while it waits for Python's, and a thread that starts to
+    # collect the same frame holds Python's while it waits for the frame's.
+    return frame.clone().collect_schema()
+
+
 def _source(
     upstream: pl.LazyFrame,
     operator: Operator,
@@ -284,7 +290,7 @@ def _source(
         assert right is not None  # noqa: S101 - sem_join passes it
         read_left = tuple(p.column for p in operator.template.placeholders if p.side == "left")
         names = dict(operator.right_names)
-        added = {names[c]: dtype for c, dtype in right.collect_schema().items()}
+        added = {names[c]: dtype for c, dtype in _schema(right).items()}
     else:
         read_left = operator.template.columns
         added = _added_dtypes(operator)
@@ -297,7 +303,7 @@ def _source(
     whole = pl.Schema({**schema, **added})
     return register_io_source(
         SemSource(upstream, tuple(schema), operator, whole, right),
-        schema=whole,  # not a function: Polars would call it holding a lock on the frame
+        schema=whole,
         is_pure=True,
         explain_name=label(operator),
         explain_detail=operator.template.text,

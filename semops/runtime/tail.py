@@ -94,7 +94,7 @@ def empty_result(pipeline: PhysicalPipeline, base: pl.LazyFrame) -> pl.DataFrame
                 added = dtypes_of(operator).items()
                 frame = frame.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in added)
             case Join():
-                right = next(rights).frame.collect_schema()  # type: ignore[attr-defined]
+                right = next(rights).frame.clone().collect_schema()  # type: ignore[attr-defined]
                 frame = pl.concat([frame, pl.DataFrame(schema=right)], how="horizontal")
             case _:
                 frame = applied(step, frame)
