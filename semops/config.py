@@ -74,13 +74,37 @@ class Settings(BaseSettings):
     on_error: Literal["null", "raise"] = Field(
         "null", description="What an undecided or failed answer becomes"
     )
+    nulls: Literal["null", "text"] = Field(
+        "null", description="A row with NULL in a column that is read: NULL, or asked about"
+    )
+    overflow: Literal["error", "truncate"] = Field(
+        "error", description="A row longer than the context: NULL with a reason, or cut"
+    )
     system_prompt: str | None = Field(None, description="System prompt in chat style")
+    cache: bool | Path = Field(
+        False,  # noqa: FBT003 - a default
+        description="Keep answers between runs: True for a file in cache_dir, or the file's path",
+    )
+    cache_limit: int = Field(
+        2**31, ge=2**20, description="Largest size of that file in bytes, or text such as '2GiB'"
+    )
     cache_dir: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "semops",
-        description="Folder for converted models",
+        description="Folder for converted models and kept answers",
+    )
+    progress: bool | None = Field(
+        None, description="Show progress on stderr; None: in a terminal or a notebook"
     )
 
-    @field_validator("kv_memory", mode="before")
+    @field_validator("cache", mode="before")
+    @classmethod
+    def _parse_cache(cls, value: object) -> object:
+        if value is None:
+            return False
+        words = {"0": False, "false": False, "off": False, "1": True, "true": True, "on": True}
+        return words.get(value.lower(), Path(value)) if isinstance(value, str) else value
+
+    @field_validator("kv_memory", "cache_limit", mode="before")
     @classmethod
     def _parse_size(cls, value: object) -> object:
         if not isinstance(value, str):
@@ -108,8 +132,23 @@ ENGINE_FIELDS = frozenset(
 )
 """Settings that a running engine can't change."""
 
-OPTION_FIELDS = frozenset({"executor", "prompt_style", "on_error"})
+OPTION_FIELDS = frozenset(
+    {"executor", "prompt_style", "on_error", "cache", "nulls", "overflow", "progress"}
+)
 """Settings that ``semops.options`` may change for a block."""
+
+
+def cache_path(settings: Settings) -> Path | None:
+    """Return the file that answers are kept in, or None where they are not.
+
+    Examples
+    --------
+    >>> cache_path(Settings(cache=True, cache_dir=Path("folder"))).name
+    'answers.sqlite'
+    """
+    if settings.cache is True:
+        return settings.cache_dir.expanduser() / "answers.sqlite"
+    return settings.cache.expanduser() if isinstance(settings.cache, Path) else None
 
 
 def load(**explicit: object) -> Settings:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 
 class SemopsError(Exception):
@@ -70,7 +71,10 @@ class UnsupportedError(SemopsError, NotImplementedError):
 
 
 class EngineError(SemopsError, RuntimeError):
-    """The engine can't be started, or a request failed under ``on_error="raise"``."""
+    """The engine can't be started or failed, or a request did under ``on_error="raise"``."""
+
+    partial: Any = None
+    """Rows that a collect had finished before the engine failed, as a Polars frame, if there are any."""
 
 
 class CapacityError(EngineError):

@@ -6,35 +6,38 @@ one, the chain below is planned and run as one pipeline.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from semops import session
-from semops.errors import ConfigError, SchemaError, UnsupportedError
-from semops.operators import (
-    Asking,
-    SemFilter,
-    SemJoin,
-    SemMap,
+from semops.arguments import (
+    answer_of,
     check_answers,
     check_choice,
+    check_flag,
     check_max_tokens,
+    check_number,
     check_stop,
     check_text,
-    label,
 )
+from semops.errors import ConfigError, UnsupportedError
+from semops.examples import bind_examples
+from semops.operators import Asking, Deciding, SemFilter, SemJoin, SemMap, reads
 from semops.planner.explain import explain as explain_plan
 from semops.planner.polars_reader import outermost
-from semops.polars_source import SemSource, plan
-from semops.serialize import check_dtypes
+from semops.polars_source import plan, schema_of, semantic_frame
+from semops.schemas import shape_of, written
+from semops.serialize import check_dtypes, text_of
 from semops.template import bind, bind_join, parse
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from semops.operators import OnCutoff, OnError, Operator, PromptStyle
+    from semops.examples import Example
+    from semops.operators import Nulls, OnCutoff, OnError, Overflow, PromptStyle
 
 Frame = pl.DataFrame | pl.LazyFrame
 
@@ -46,6 +49,12 @@ def sem_filter(
     answers: tuple[str, str] = ("True", "False"),
     name: str | None = None,
     probability: str | None = None,
+    examples: Any = None,
+    calibrate: bool = False,
+    min_margin: float = 0.0,
+    min_mass: float = 0.0,
+    nulls: Nulls | None = None,
+    overflow: Overflow | None = None,
     prompt_style: PromptStyle | None = None,
     on_error: OnError | None = None,
 ) -> pl.LazyFrame:
@@ -67,6 +76,22 @@ def sem_filter(
         Add the verdict as a Boolean column of this name, and keep all rows.
     probability
         Add the probability of yes as a Float64 column of this name.
+    examples
+        Rows with their answers, shown to the model: a frame or dicts with a column ``answer``, or pairs
+        ``(row, answer)``; an answer is True or False, or one of ``answers``.
+    calibrate
+        Ask about three rows without content first, and take what the model answers to them off the
+        log odds of every verdict.
+    min_margin
+        Verdicts with log odds below this are NULL, in nats (2.2 is nine to one).
+    min_mass
+        Verdicts are NULL where the model gives both answers together less probability, in [0, 1].
+    nulls
+        ``text`` asks about rows with NULL in a column that the instruction names, which stands as
+        ``null`` then; default from :func:`semops.configure`.
+    overflow
+        ``truncate`` cuts the longest fields of a row that is longer than the context, and counts it;
+        ``error`` makes it NULL with a reason. Default from :func:`semops.configure`.
     prompt_style
         ``chat`` or ``raw``; default from :func:`semops.configure`.
     on_error
@@ -95,15 +120,19 @@ def sem_filter(
     2
     """
     lazy = _lazy("frame", frame)
-    schema = _schema(lazy)
+    schema = schema_of(lazy)
+    template = bind(parse(check_text("instruction", instruction)), schema)
+    checked = check_answers(answers)
+    shown = bind_examples(examples, template.columns, answer_of(checked))
     operator = SemFilter(
-        bind(parse(check_text("instruction", instruction)), schema),
-        check_answers(answers),
+        template,
+        checked,
         None if name is None else check_text("name", name),
         None if probability is None else check_text("probability", probability),
-        _asking(prompt_style, on_error),
+        _asking(prompt_style, on_error, nulls, overflow, shown),
+        _deciding(calibrate, min_margin, min_mass),
     )
-    return _source(lazy, operator, schema)
+    return semantic_frame(lazy, operator, schema)
 
 
 def sem_map(
@@ -113,11 +142,16 @@ def sem_map(
     *,
     max_tokens: int = 256,
     stop: str | tuple[str, ...] = (),
+    schema: Any = None,
+    temperature: float = 0.0,
+    examples: Any = None,
+    nulls: Nulls | None = None,
+    overflow: Overflow | None = None,
     prompt_style: PromptStyle | None = None,
     on_error: OnError | None = None,
     on_cutoff: OnCutoff = "null",
 ) -> pl.LazyFrame:
-    """Add a text column with the model's answer to an instruction.
+    """Add a column with the model's answer to an instruction: text, or values of a type.
 
     Parameters
     ----------
@@ -131,8 +165,14 @@ def sem_map(
         Cap on the answer, in tokens.
     stop
         Texts that end the answer. In raw style a line's end does, unless given.
-    prompt_style, on_error
-        As in :func:`sem_filter`.
+    schema
+        Type of the answer, which decoding is held to: a pydantic model (a Struct column), a Literal or
+        Enum of texts (an Enum column), a Polars dtype, or a Python type. An answer that does not fit
+        all the same is NULL, with the reason ``invalid``.
+    temperature
+        0 takes the likeliest token; above, answers are drawn, the same one for the same prompt.
+    examples, nulls, overflow, prompt_style, on_error
+        As in :func:`sem_filter`; the answers of examples are texts, or values of ``schema``.
     on_cutoff
         What an answer becomes that reaches ``max_tokens``: ``null`` (counted), or ``keep``.
 
@@ -153,19 +193,33 @@ def sem_map(
     >>> df = pl.DataFrame({"text": ["a", "b"]})
     >>> df.sem_map("Translate {text}", "translation").collect().columns
     ['text', 'translation']
+    >>> df.sem_map("How good is {text}, from 1 to 5?", "stars", schema=pl.UInt8).collect_schema()
+    Schema([('text', String), ('stars', UInt8)])
     """
     lazy = _lazy("frame", frame)
-    schema = _schema(lazy)
+    columns = schema_of(lazy)
     check_choice("on_cutoff", on_cutoff, ("null", "keep"))
+    shape = shape_of(schema, check_max_tokens(max_tokens))
+    if shape is not None and (on_cutoff != "null" or stop):
+        msg = (
+            'schema= takes neither on_cutoff="keep" nor stop=: half an answer is no value of a type. '
+            "Leave them out."
+        )
+        raise ConfigError(msg)
+    template = bind(parse(check_text("instruction", instruction)), columns)
+    answer_text = text_of if shape is None else functools.partial(written, shape)
+    shown = bind_examples(examples, template.columns, answer_text)
     operator = SemMap(
-        bind(parse(check_text("instruction", instruction)), schema),
-        _free_name("sem_map", schema) if name is None else check_text("name", name),
-        check_max_tokens(max_tokens),
+        template,
+        _free_name("sem_map", columns) if name is None else check_text("name", name),
+        max_tokens,
         check_stop(stop),
         on_cutoff,
-        _asking(prompt_style, on_error),
+        _asking(prompt_style, on_error, nulls, overflow, shown),
+        shape,
+        check_number("temperature", temperature, 0, 10),
     )
-    return _source(lazy, operator, schema)
+    return semantic_frame(lazy, operator, columns)
 
 
 def sem_join(
@@ -176,6 +230,12 @@ def sem_join(
     how: str = "inner",
     suffix: str = "_right",
     answers: tuple[str, str] = ("True", "False"),
+    examples: Any = None,
+    calibrate: bool = False,
+    min_margin: float = 0.0,
+    min_mass: float = 0.0,
+    nulls: Nulls | None = None,
+    overflow: Overflow | None = None,
     prompt_style: PromptStyle | None = None,
     on_error: OnError | None = None,
 ) -> pl.LazyFrame:
@@ -195,8 +255,10 @@ def sem_join(
         Only ``inner``.
     suffix
         Appended to right columns whose name is taken.
-    answers, prompt_style, on_error
+    answers, calibrate, min_margin, min_mass, nulls, overflow, prompt_style, on_error
         As in :func:`sem_filter`.
+    examples
+        As in :func:`sem_filter`, with the columns under their names in the result.
 
     Returns
     -------
@@ -223,14 +285,20 @@ def sem_join(
         raise UnsupportedError(msg)
     lazy, other = _lazy("frame", frame), _lazy("right", right)
     check_text("suffix", suffix)
-    schema, right_schema = _schema(lazy), _schema(other)
+    schema, right_schema = schema_of(lazy), schema_of(other)
     asked = parse(check_text("instruction", instruction))
     template = bind_join(asked, schema, right_schema)
     names = tuple((c, f"{c}{suffix}" if c in schema else c) for c in right_schema)
-    operator = SemJoin(template, names, check_answers(answers), _asking(prompt_style, on_error))
+    checked = check_answers(answers)
+    operator = SemJoin(
+        template, names, checked, deciding=_deciding(calibrate, min_margin, min_mass)
+    )
+    shown = bind_examples(examples, reads(operator), answer_of(checked))
+    asking = _asking(prompt_style, on_error, nulls, overflow, shown)
+    operator = replace(operator, asking=asking)
     read_right = tuple(p.column for p in template.placeholders if p.side == "right")
     check_dtypes(right_schema, read_right, "sem_join")
-    return _source(lazy, operator, schema, other)
+    return semantic_frame(lazy, operator, schema, other)
 
 
 def explain(frame: pl.LazyFrame) -> str:
@@ -273,60 +341,29 @@ def _lazy(argument: str, frame: object) -> pl.LazyFrame:
     return frame.lazy()
 
 
-def _schema(frame: pl.LazyFrame) -> pl.Schema:
-    # Of a copy: Polars would hold the frame's lock while it waits for Python's, and a thread that starts to
-    # collect the same frame holds Python's while it waits for the frame's.
-    return frame.clone().collect_schema()
-
-
-def _source(
-    upstream: pl.LazyFrame,
-    operator: Operator,
-    schema: pl.Schema,
-    right: pl.LazyFrame | None = None,
-) -> pl.LazyFrame:
-    """Return a lazy frame whose node runs an operator."""
-    if isinstance(operator, SemJoin):
-        assert right is not None  # noqa: S101 - sem_join passes it
-        read_left = tuple(p.column for p in operator.template.placeholders if p.side == "left")
-        names = dict(operator.right_names)
-        added = {names[c]: dtype for c, dtype in _schema(right).items()}
-    else:
-        read_left = operator.template.columns
-        added = _added_dtypes(operator)
-    check_dtypes(schema, read_left, operator.kind)
-    taken = list(schema)
-    for name in operator.writes:
-        if name in taken:
-            raise SchemaError.name_clash(name, schema, operator.kind)
-        taken.append(name)
-    whole = pl.Schema({**schema, **added})
-    return register_io_source(
-        SemSource(upstream, tuple(schema), operator, whole, right),
-        schema=whole,
-        is_pure=True,
-        explain_name=label(operator),
-        explain_detail=operator.template.text,
-    )
-
-
-def _added_dtypes(operator: SemFilter | SemMap) -> dict[str, Any]:
-    if isinstance(operator, SemMap):
-        return {operator.name: pl.String()}
-    dtypes: dict[str, Any] = {}
-    if operator.name is not None:
-        dtypes[operator.name] = pl.Boolean()
-    if operator.probability is not None:
-        dtypes[operator.probability] = pl.Float64()
-    return dtypes
-
-
-def _asking(style: PromptStyle | None, on_error: OnError | None) -> Asking:
+def _asking(
+    style: PromptStyle | None,
+    on_error: OnError | None,
+    nulls: Nulls | None,
+    overflow: Overflow | None,
+    examples: tuple[Example, ...],
+) -> Asking:
     """Fill in the options in force now; when the query runs, the block may be over."""
     settings = session.settings()
     return Asking(
         settings.prompt_style if style is None else style,
         settings.on_error if on_error is None else on_error,
+        examples,
+        settings.nulls if nulls is None else nulls,
+        settings.overflow if overflow is None else overflow,
+    )
+
+
+def _deciding(calibrate: bool, min_margin: float, min_mass: float) -> Deciding:  # noqa: FBT001
+    return Deciding(
+        check_flag("calibrate", calibrate),
+        check_number("min_margin", min_margin, 0),
+        check_number("min_mass", min_mass, 0, 1),
     )
 
 

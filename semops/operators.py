@@ -8,14 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from semops.errors import ConfigError
+from semops.arguments import check_choice
 
 if TYPE_CHECKING:
+    from semops.examples import Example
+    from semops.schemas import Shape
     from semops.template import Template
 
 PromptStyle = Literal["chat", "raw"]
 OnError = Literal["null", "raise"]
 OnCutoff = Literal["null", "keep"]
+Nulls = Literal["null", "text"]
+Overflow = Literal["error", "truncate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +30,33 @@ class Asking:
     """``chat`` wraps the prompt in the model's chat template; ``raw`` lets the model continue it."""
     on_error: OnError = "null"
     """What a failed or undecided answer becomes."""
+    examples: tuple[Example, ...] = ()
+    """Rows with their answers, shown to the model (few-shot)."""
+    nulls: Nulls = "null"
+    """A row with NULL in a column that is read: ``null`` gives NULL without a call, ``text`` asks."""
+    overflow: Overflow = "error"
+    """A row longer than the context: NULL with a reason, or its longest fields are cut."""
 
     def __post_init__(self) -> None:
         check_choice("prompt_style", self.style, ("chat", "raw"))
         check_choice("on_error", self.on_error, ("null", "raise"))
+        check_choice("nulls", self.nulls, ("null", "text"))
+        check_choice("overflow", self.overflow, ("error", "truncate"))
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """When a predicate's two probabilities make a verdict."""
+
+    calibrate: bool = False
+    """Whether the answer that the model gives to empty rows is taken off."""
+    min_margin: float = 0.0
+    """Least log odds between the two answers, in nats; 2.2 is nine to one."""
+    min_mass: float = 0.0
+    """Least probability that the model gives to the two answers together, in [0, 1]."""
+
+
+ALWAYS = Deciding()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +71,7 @@ class SemFilter:
     probability: str | None = None
     """Column for the verdict's probability, in [0, 1]."""
     asking: Asking = field(default_factory=Asking)
+    deciding: Deciding = ALWAYS
 
     kind = "sem_filter"
 
@@ -60,7 +88,7 @@ class SemFilter:
 
 @dataclass(frozen=True, slots=True)
 class SemMap:
-    """A new text column."""
+    """A new column: text, or values of a type."""
 
     template: Template
     name: str
@@ -71,6 +99,10 @@ class SemMap:
     on_cutoff: OnCutoff = "null"
     """What an answer becomes that was cut off at ``max_tokens``."""
     asking: Asking = field(default_factory=Asking)
+    shape: Shape | None = None
+    """Type of the answer, which decoding is held to; None for text."""
+    temperature: float = 0.0
+    """0 decodes greedily; above, answers are drawn, from the same seed for the same prompt."""
 
     kind = "sem_map"
 
@@ -94,6 +126,7 @@ class SemJoin:
     """Right columns and their names in the result."""
     answers: tuple[str, str] = ("True", "False")
     asking: Asking = field(default_factory=Asking)
+    deciding: Deciding = ALWAYS
 
     kind = "sem_join"
 
@@ -146,86 +179,3 @@ def label(operator: Operator) -> str:
     if isinstance(operator, SemFilter) and operator.name is not None:
         return f"{operator.kind}:{operator.name}"
     return operator.kind
-
-
-def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Check an argument that has a few allowed values.
-
-    Raises
-    ------
-    ConfigError
-        If the value is none of them.
-    """
-    if value not in allowed:
-        listed = ", ".join(map(repr, allowed))
-        msg = f"{name}={value!r} is not allowed; choose one of {listed}."
-        raise ConfigError(msg)
-
-
-def check_answers(answers: object) -> tuple[str, str]:
-    """Check the two answers of a predicate.
-
-    Raises
-    ------
-    ConfigError
-        If there are not two different, non-empty texts.
-    """
-    ok = (
-        isinstance(answers, (tuple, list))
-        and len(answers) == 2
-        and all(isinstance(a, str) and a.strip() for a in answers)
-        and answers[0] != answers[1]
-    )
-    if not ok:
-        msg = (
-            f"answers={answers!r} must be two different texts, the one for yes first, for example "
-            f'answers=("positive", "negative").'
-        )
-        raise ConfigError(msg)
-    assert isinstance(answers, (tuple, list))  # noqa: S101
-    return (str(answers[0]), str(answers[1]))
-
-
-def check_max_tokens(max_tokens: object) -> int:
-    """Check a cap on answers.
-
-    Raises
-    ------
-    ConfigError
-        If it is not a positive whole number.
-    """
-    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
-        msg = f"max_tokens={max_tokens!r} must be a whole number of at least 1 (tokens)."
-        raise ConfigError(msg)
-    return max_tokens
-
-
-def check_stop(stop: object) -> tuple[str, ...]:
-    """Check the texts that end an answer.
-
-    Raises
-    ------
-    ConfigError
-        If there is anything but non-empty texts.
-    """
-    texts = (stop,) if isinstance(stop, str) else stop
-    ok = isinstance(texts, (tuple, list)) and all(isinstance(t, str) and t for t in texts)
-    if not ok:
-        msg = f'stop={stop!r} must be a text, or several in a tuple, none empty, for example stop="\\n".'
-        raise ConfigError(msg)
-    assert isinstance(texts, (tuple, list))  # noqa: S101
-    return tuple(texts)
-
-
-def check_text(argument: str, value: object) -> str:
-    """Check an argument that is a text, for example a column's name.
-
-    Raises
-    ------
-    ConfigError
-        If it is something else.
-    """
-    if not isinstance(value, str):
-        msg = f"{argument}={value!r} must be a text."
-        raise ConfigError(msg)
-    return value

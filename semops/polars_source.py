@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
-from semops import session
+from semops import progress, session
 from semops.engine.answers import AnswerMemo
 from semops.engine.loop import EngineThread
-from semops.operators import Operator
+from semops.errors import SchemaError
+from semops.operators import Operator, SemJoin, label
 from semops.planner.lower import PhysicalPlan, lower
 from semops.planner.optimize import optimize
 from semops.planner.polars_reader import Pushed, SemanticSource, capture, read
 from semops.prompts import SYSTEM, Prompter
 from semops.runtime import scopes
+from semops.runtime.columns import dtypes_of
 from semops.runtime.leaving import tracked
 from semops.runtime.query import Query
+from semops.serialize import check_dtypes
 
 
 class SemSource:
@@ -92,11 +97,20 @@ def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:
         found[0].memo if found else AnswerMemo(),
         wanted,
         session.settings().executor,
+        session.answer_cache(),
     )
-    in_scope = scopes.join(query, found)
+    query.keeps_rows = in_scope = scopes.join(query, found)
+    shown = progress.wanted(session.settings().progress)
+    if shown:
+        progress.display.watch(query)
+        query.on_end = functools.partial(progress.display.forget, query)
     try:
-        yield from query.frames()
+        for frame in query.frames():
+            if shown:
+                progress.display.touch(query)
+            yield frame
     finally:
+        query.on_end()
         if not in_scope:
             session.record(query.finish())
 
@@ -111,3 +125,41 @@ def _start_engine() -> tuple[EngineThread, Prompter]:
     engine = session.engine()
     system = session.settings().system_prompt
     return engine, Prompter(engine.tokenizer, SYSTEM if system is None else system)
+
+
+def schema_of(frame: pl.LazyFrame) -> pl.Schema:
+    """Return the schema of a frame that other threads may use."""
+    # Of a copy: Polars would hold the frame's lock while it waits for Python's, and a thread that starts to
+    # collect the same frame holds Python's while it waits for the frame's.
+    return frame.clone().collect_schema()
+
+
+def semantic_frame(
+    upstream: pl.LazyFrame,
+    operator: Operator,
+    schema: pl.Schema,
+    right: pl.LazyFrame | None = None,
+) -> pl.LazyFrame:
+    """Return a lazy frame whose node runs an operator."""
+    if isinstance(operator, SemJoin):
+        assert right is not None  # noqa: S101 - sem_join passes it
+        read_left = tuple(p.column for p in operator.template.placeholders if p.side == "left")
+        names = dict(operator.right_names)
+        added = {names[c]: dtype for c, dtype in schema_of(right).items()}
+    else:
+        read_left = operator.template.columns
+        added = dtypes_of(operator)
+    check_dtypes(schema, read_left, operator.kind)
+    taken = list(schema)
+    for name in operator.writes:
+        if name in taken:
+            raise SchemaError.name_clash(name, schema, operator.kind)
+        taken.append(name)
+    whole = pl.Schema({**schema, **added})
+    return register_io_source(
+        SemSource(upstream, tuple(schema), operator, whole, right),
+        schema=whole,
+        is_pure=True,
+        explain_name=label(operator),
+        explain_detail=operator.template.text,
+    )

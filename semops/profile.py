@@ -22,10 +22,57 @@ MAX_ERRORS = 10_000
 WARNED = {
     "cut_off": "cut off at max_tokens",
     "undecided": "undecided",
+    "low_margin": "under min_margin",
+    "low_mass": "under min_mass",
+    "invalid": "not of the schema",
     "over_context": "longer than the context",
     "backend": "failed in the engine",
 }
 """Reasons that a run warns of, and how it puts them."""
+
+
+@dataclass(slots=True)
+class Decisions:
+    """How a predicate decided.
+
+    Examples
+    --------
+    >>> decisions = Decisions(verdicts=4, yes=1, yes_before=3, shift=0.8)
+    >>> print(decisions)
+    4 verdicts, 1 yes; mean margin 0.00 nats, both answers 0.00 of the mass; calibrated by -0.80 nats, 3 yes before
+    """
+
+    verdicts: int = 0
+    yes: int = 0
+    """Verdicts that were yes, before ``min_margin`` and ``min_mass``."""
+    yes_before: int = 0
+    """The same without calibration."""
+    margins: float = 0.0
+    """Sum of the absolute log odds, in nats."""
+    masses: float = 0.0
+    """Sum of the probabilities of the two answers together."""
+    shift: float = 0.0
+    """Log odds that calibration takes off, in nats."""
+    calibration_calls: int = 0
+    """Requests that calibration took; they count nowhere else."""
+    calibrated: bool = False
+
+    def add(self, other: Decisions) -> None:
+        """Add what the same operator decided elsewhere."""
+        for key in ("verdicts", "yes", "yes_before", "margins", "masses", "calibration_calls"):
+            setattr(self, key, getattr(self, key) + getattr(other, key))
+        self.calibrated |= other.calibrated
+        self.shift = other.shift or self.shift
+
+    def __str__(self) -> str:
+        count = max(self.verdicts, 1)
+        text = (
+            f"{self.verdicts:,} verdicts, {self.yes:,} yes; mean margin "
+            f"{self.margins / count:.2f} nats, both answers {self.masses / count:.2f} of the mass"
+        )
+        if self.calibrated or self.shift:
+            text += f"; calibrated by {-self.shift:+.2f} nats, {self.yes_before:,} yes before"
+        return text
 
 
 class RowError(NamedTuple):
@@ -44,6 +91,7 @@ class QueryLog:
     def __init__(self) -> None:
         self.nulls: dict[str, Counter[str]] = {}
         self.errors: list[RowError] = []
+        self.decisions: dict[str, Decisions] = {}
         self._lock = threading.Lock()
 
     def null(self, operator: str, reason: str, detail: str = "", row: int = -1) -> None:
@@ -52,6 +100,21 @@ class QueryLog:
             self.nulls.setdefault(operator, Counter())[reason] += 1
             if reason in WARNED and len(self.errors) < MAX_ERRORS:
                 self.errors.append(RowError(row, operator, reason, detail))
+
+    def verdict(self, operator: str, margin: float, shift: float, mass: float) -> None:
+        """Note the log odds of a verdict, before calibration."""
+        found = self.decisions.setdefault(operator, Decisions())
+        found.verdicts += 1
+        found.yes += margin > shift
+        found.yes_before += margin > 0
+        found.margins += abs(margin - shift)
+        found.masses += mass
+
+    def calibrated(self, operator: str, shift: float, calls: int) -> None:
+        """Note the calibration of a predicate."""
+        found = self.decisions.setdefault(operator, Decisions())
+        found.shift, found.calibrated = shift, True
+        found.calibration_calls += calls
 
 
 @dataclass(slots=True)
@@ -82,6 +145,8 @@ class Profile:
     events: EngineEvents = field(default_factory=EngineEvents)
     plans: list[str] = field(default_factory=list)
     """The physical plans, as text."""
+    decisions: dict[str, Decisions] = field(default_factory=dict)
+    """Margins and calibration of the predicates, by operator."""
     row_errors: list[RowError] = field(default_factory=list)
     trajectory: list[Sample] = field(default_factory=list, repr=False)
     """Budgets and queues of plans with a join over time; the last 10,000 changes of each pipeline."""
@@ -97,6 +162,8 @@ class Profile:
         """Add another query's part of the same run."""
         for name, counts in other.operators.items():
             self.operators.setdefault(name, OperatorCounts()).add(counts)
+        for name, decisions in other.decisions.items():
+            self.decisions.setdefault(name, Decisions()).add(decisions)
         self.wall_s = max(self.wall_s, other.wall_s)
         if self.first_row_s is None:
             self.first_row_s = other.first_row_s
@@ -138,6 +205,10 @@ class Profile:
             for row in table
         ]
         lines.insert(1, "  ".join("-" * width for width in widths))
+        restored = [f"{name} {c.restored:,}" for name, c in self.operators.items() if c.restored]
+        if restored:
+            lines.append(f"answers kept by earlier runs: {', '.join(restored)}")
+        lines += [f"{name}: {made}" for name, made in self.decisions.items()]
         first = "" if self.first_row_s is None else f", first row after {self.first_row_s:.1f} s"
         lines.append(f"{self.rows} rows in {self.wall_s:.1f} s{first}; {self.executor}")
         if self.capabilities is not None:
@@ -149,6 +220,8 @@ class Profile:
         e = self.events
         if e.deadlocks or e.solo:
             lines.append(f"deadlocks resolved {e.deadlocks}, tasks run alone {e.solo}")
+        if e.rebuilt:
+            lines.append(f"the engine failed and was started again {e.rebuilt} times")
         if e.shrunk:
             lines.append(f"prefixes went too early: the memory budget shrank {e.shrunk} times")
         return "\n".join(lines)

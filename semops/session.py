@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from semops.config import Settings
     from semops.engine.backend import Backend
     from semops.engine.loop import EngineThread
+    from semops.engine.scheduler import CacheFile
 
 _lock = threading.RLock()
 _settings: Settings | None = None
@@ -146,6 +147,16 @@ def engine() -> EngineThread:
             )
             atexit.register(_end_process)
         return _engine
+
+
+def answer_cache() -> CacheFile | None:
+    """Return where answers are kept between runs, or None where they are not."""
+    from semops.config import cache_path
+    from semops.engine.scheduler import CacheFile
+
+    current = settings()
+    path = cache_path(current)
+    return None if path is None else CacheFile(path, current.cache_limit)
 
 
 def _start_vllm(current: Settings) -> Backend:

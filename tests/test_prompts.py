@@ -14,7 +14,7 @@ from semops.engine.backends.replay import ReplayBackend, WordTokenizer
 from semops.engine.plan import Request
 from semops.errors import ConfigError
 from semops.operators import Asking, Operator, SemFilter, SemJoin, SemMap, left_reads, reads
-from semops.prompts import Prompter, instruction_text
+from semops.prompts import SYSTEM, Prompter, instruction_text
 from semops.template import bind_join, parse
 from semops.testing import replay
 
@@ -37,14 +37,8 @@ class Spelling:
 
 
 def prompt(operator: Operator, row: dict[str, Any]) -> str:
-    prompter = Prompter(Spelling(), "S")
-    head, _ = prompter.frame(operator.asking.style)
-    fields = [
-        token
-        for position, name in enumerate(reads(operator))
-        for token in prompter.segment(name, row[name], first=position == 0)
-    ]
-    return Spelling().decode([*head, *fields, *prompter.suffix(operator)])
+    row_block, rest = Prompter(Spelling(), "S").prompt(operator, row)
+    return Spelling().decode([*row_block, *rest])
 
 
 def test_a_chat_prompt_is_head_row_instruction_tail() -> None:
@@ -157,7 +151,7 @@ def test_operators_over_the_same_columns_share_all_but_the_instruction() -> None
 
 def test_pairs_of_one_left_row_share_it() -> None:
     found = requests(FRAME.sem_join(OTHER, "{fact} follows from {text} and {title}"))
-    head = len(Prompter(WordTokenizer()).frame("chat")[0])
+    head = len(WordTokenizer().chat_frame(SYSTEM)[0])
     left = [r for r in found if r.call.row["title"] == "one"]
     first, second = (tuple(r.token_ids) for r in left)
     same = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)

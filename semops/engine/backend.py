@@ -36,6 +36,8 @@ class Capabilities:
     """Whether :meth:`Backend.pin` works."""
     prefix_reuse: bool = True
     """Whether a prefix is found again at all."""
+    identity: str = ""
+    """What tells these weights from others, between processes; empty where that isn't known."""
     reasons: tuple[str, ...] = ()
     """Why an ability is off, one sentence each."""
 

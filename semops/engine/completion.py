@@ -63,6 +63,13 @@ def _send(scheduler: Scheduler, task: Task, step: Step, request: Request) -> Non
         task.warm = False
         _take(scheduler, task, known)
         return
+    kept = query.cache.get(key) if query.cache is not None else None
+    if kept is not None:
+        query.counts[step.name].restored += 1
+        query.memo.store(key, kept)
+        task.warm = False
+        _take(scheduler, task, kept)
+        return
     leader = query.memo.leaders.get(key)
     if leader is not None and leader is not task:
         task.state = State.RUNNING
@@ -140,6 +147,8 @@ def complete(scheduler: Scheduler, task: Task, answer: Answer) -> None:
     counts.calls += 1
     if answer.finish is not Finish.ERROR:
         query.memo.store(task.request_key, answer)
+        if query.cache is not None:
+            query.cache.put(task.request_key, answer)
     scheduler.pins.extend_parent(task)
     followers = released_followers(task)
     with scheduler.guard(query):  # the followers' queries must get their answers even if it fails

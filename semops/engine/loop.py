@@ -11,11 +11,12 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from semops.engine.scheduler import Scheduler
+from semops.engine.answers import AnswerMemo
+from semops.engine.scheduler import Scheduler, StepError
 from semops.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from semops.engine.backend import Backend, Capabilities, Tokenizer
 
@@ -58,9 +59,13 @@ class EngineThread:
         self.failure: BaseException | None = None
         """Why the thread ended, where it did so by itself."""
         self.scheduler: Scheduler
+        self.content_free = AnswerMemo()
+        """What calibration asked already."""
+        self._start_backend = start_backend
+        self._rebuilt = False
         self._thread = threading.Thread(
             target=self._main,
-            args=(start_backend, controller, pinning),
+            args=(controller, pinning),
             name="semops-engine",
             daemon=True,
         )
@@ -115,10 +120,9 @@ class EngineThread:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
-    def _main(self, start_backend: Callable[[], Backend], controller: str, pinning: str) -> None:
+    def _main(self, controller: str, pinning: str) -> None:
         try:
-            backend = start_backend()
-            self.scheduler = Scheduler(backend, controller, pinning)
+            self.scheduler = Scheduler(self._start_backend(), controller, pinning)
         except BaseException as error:  # noqa: BLE001 - raised again by the constructor
             self._start_error = error
             self._started.set()
@@ -139,7 +143,8 @@ class EngineThread:
                 for query in list(self.scheduler.queries.values()):
                     _end_quietly(self.scheduler, query.key, self.reason())
             finally:
-                _close_quietly(backend)
+                caches = self.scheduler.caches.values()
+                _close_quietly([*(c.close for c in caches), self.scheduler.backend.close])
 
     def reason(self) -> EngineError:
         """Return why a query can't go on."""
@@ -153,11 +158,53 @@ class EngineThread:
         scheduler = self.scheduler
         while self._commands:
             self._commands.popleft()(scheduler)
-        if scheduler.turn():
+        try:
+            busy = scheduler.turn()
+        except StepError as failure:
+            self._start_again(failure.__cause__ or failure)
+            return
+        if busy:
             return
         with self._wake:
             if not self._commands and not self._stop:
                 self._wake.wait(IDLE_POLL_S if scheduler.queries else None)
+
+    def _start_again(self, error: BaseException) -> None:
+        """Go on with a new backend after a failed step, once in the life of the engine.
+
+        Raises
+        ------
+        Exception
+            The failure itself, where it is the second one or the device is lost with it.
+        """
+        if self._rebuilt or lost_device(error):
+            raise error
+        self._rebuilt = True
+        logger.warning(
+            "an engine step failed (%s); the engine is started again and unfinished requests are "
+            "asked again",
+            type(error).__name__,
+        )
+        _close_quietly([self.scheduler.backend.close])
+        self.scheduler.replace_backend(self._start_backend())
+
+
+def lost_device(error: BaseException) -> bool:
+    """Return whether a failure leaves the process without a usable GPU.
+
+    After an error on the device CUDA refuses all further work of the process.
+
+    Examples
+    --------
+    >>> lost_device(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    True
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__name__ == "AcceleratorError" or "CUDA error" in str(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:
@@ -170,9 +217,10 @@ def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:
     scheduler.end_query(query, reason)
 
 
-def _close_quietly(backend: Backend) -> None:
-    """Close a backend that may be broken; whoever waits for the thread needs no second error."""
-    try:
-        backend.close()
-    except Exception:
-        logger.exception("closing the backend failed")
+def _close_quietly(closings: Sequence[Callable[[], None]]) -> None:
+    """Close what may be broken; whoever waits for the thread needs no second error."""
+    for close in closings:
+        try:
+            close()
+        except Exception:
+            logger.exception("closing the engine failed")

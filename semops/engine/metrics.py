@@ -27,6 +27,8 @@ class OperatorCounts:
     """Requests that were cut off at an estimated bound and sent again."""
     reused: int = 0
     """Tuples that got the answer of an equal request."""
+    restored: int = 0
+    """Tuples that got an answer kept by an earlier run."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     """Prompt tokens whose KV came from the prefix cache."""
@@ -51,7 +53,7 @@ class OperatorCounts:
     def add(self, other: OperatorCounts) -> None:
         """Add what the same operator did elsewhere: in another query of a run, or twice in a plan."""
         for key in (
-            "rows", "kept", "calls", "retries", "reused", "prompt_tokens", "cached_tokens",
+            "rows", "kept", "calls", "retries", "reused", "restored", "prompt_tokens", "cached_tokens",
             "output_tokens", "busy_s",
         ):  # fmt: skip
             setattr(self, key, getattr(self, key) + getattr(other, key))
@@ -80,5 +82,7 @@ class EngineEvents:
     """Tasks that ran alone since they need more than the budget."""
     shrunk: int = 0
     """Times the budget shrank, since children missed prefixes that nobody had pinned."""
+    rebuilt: int = 0
+    """Times the engine was started again after a failed step."""
     parked: int = 0
     """Times the consumer stopped pulling and the query gave its memory back."""

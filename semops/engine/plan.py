@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How the answer is decoded (greedily, always)."""
+    """How the answer is decoded."""
 
     max_tokens: int
     """Hard cap on the answer, in tokens."""
@@ -47,6 +47,14 @@ class Decoding:
     """Token ids of which exactly one is decoded; their log probabilities come back."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer (they are not part of it)."""
+    texts: tuple[str, ...] = ()
+    """Texts of which exactly one is decoded."""
+    json_schema: str = ""
+    """JSON schema that the answer is held to, as JSON."""
+    temperature: float = 0.0
+    """0 decodes greedily; above, tokens are drawn from the distribution divided by it."""
+    seed: int = 0
+    """Seed of what is drawn; equal requests give equal answers."""
 
 
 @dataclass(frozen=True, slots=True)

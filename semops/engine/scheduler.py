@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from semops.engine import admission, completion, deadlock
+from semops.engine.answer_cache import AnswerCache
 from semops.engine.budgets import new_controller
 from semops.engine.feedback import HitFeedback
 from semops.engine.ledger import Ledger
@@ -25,12 +27,23 @@ if TYPE_CHECKING:
     from semops.engine.answers import AnswerMemo
     from semops.engine.backend import Backend
     from semops.engine.demand import Demand
-    from semops.engine.plan import Pipeline, Program, Verdict
+    from semops.engine.plan import Answer, Pipeline, Program, Verdict
 
 PARK_AFTER_S = 1.0
 """A query that nobody has pulled for so long starts nothing new, in seconds."""
 ABORT_AFTER_S = 1.4
 """After so long its running requests are taken back too, in seconds."""
+
+
+class StepError(Exception):
+    """A step of the backend failed; the cause says why."""
+
+
+class CacheFile(NamedTuple):
+    """Where answers are kept between runs."""
+
+    path: Path
+    limit_bytes: int
 
 
 class Scheduler:
@@ -68,6 +81,8 @@ class Scheduler:
         self.queries: dict[int, QueryState] = {}
         self.running: dict[int, Task] = {}
         """Tasks by the key under which their request is in the backend."""
+        self.caches: dict[CacheFile, AnswerCache] = {}
+        """Answer caches that a query used."""
         self._keys = 0
 
     def next_key(self) -> int:
@@ -84,11 +99,20 @@ class Scheduler:
         on_end: Callable[[BaseException | None], None],
         memo: AnswerMemo | None = None,
         weight: float = 1.0,
+        cache: CacheFile | None = None,
     ) -> QueryState:
-        """Register a query; tuples come by :meth:`add_tuple`."""
+        """Register a query; tuples come by :meth:`add_tuple`.
+
+        Raises
+        ------
+        ConfigError
+            If the answer cache can't be used.
+        """
         query = QueryState(self.next_key(), pipeline, program, demand, post_local, on_end, weight)
         if memo is not None:
             query.memo = memo
+        if cache is not None:
+            query.cache = self.open_cache(cache)
         for stage in range(1, len(pipeline.stages)):
             query.child_need[stage] = float(program.floor(stage))
         query.controller = new_controller(self.controller, query, self.ledger)
@@ -121,17 +145,56 @@ class Scheduler:
         admitted = admission.launch(self)
         for query in self.queries.values():
             query.sample(self.clock())
-        answers = self.backend.step() if self.running else []
+        answers = self._step()
         for key, answer in answers:
             task = self.running.pop(key, None)
             if task is not None:
                 with self.guard(task.query):
                     completion.complete(self, task, answer)
+        for cache in self.caches.values():
+            cache.flush()  # now: whatever ends the process, finished answers are kept
         deadlock.check(self, progressed=bool(answers or admitted))
         for query in list(self.queries.values()):
             if query.idle:
                 self.end_query(query, None)
         return bool(admitted or answers or self.running)
+
+    def _step(self) -> list[tuple[int, Answer]]:
+        if not self.running:
+            return []
+        try:
+            return self.backend.step()
+        except Exception as error:
+            raise StepError from error
+
+    def open_cache(self, file: CacheFile) -> AnswerCache:
+        """Return an answer cache, opening it if no query did yet.
+
+        Raises
+        ------
+        ConfigError
+            If it can't be used.
+        """
+        known = self.caches.get(file)
+        if known is None or known.problem:
+            known = AnswerCache(file.path, self.capabilities.identity, file.limit_bytes)
+            self.caches[file] = known
+        return known
+
+    def replace_backend(self, backend: Backend) -> None:
+        """Go on with another backend, of the same model and size, after one failed.
+
+        What was running is asked again. Prefixes and pins went with the old one.
+        """
+        self.backend = backend
+        self.capabilities = backend.capabilities
+        self.pins = Pins(backend, enabled=self.pins.enabled)
+        self.events.rebuilt += 1
+        for query in list(self.queries.values()):
+            self._take_back(query)
+            for task in query.live:  # RETAINED and HELD: the prefix is paid for again
+                self.ledger.set_reserved(task, 0)
+                task.warm = False
 
     @contextmanager
     def guard(self, query: QueryState) -> Iterator[None]:

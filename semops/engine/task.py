@@ -16,6 +16,7 @@ from semops.engine.metrics import OperatorCounts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from semops.engine.answer_cache import AnswerCache
     from semops.engine.budgets.controller import Controller
     from semops.engine.demand import Demand
     from semops.engine.plan import Pipeline, Program, Request
@@ -100,6 +101,8 @@ class QueryState:
     live: set[Task] = field(default_factory=set)
     """Tasks that are not WAITING and not DONE."""
     memo: AnswerMemo = field(default_factory=AnswerMemo)
+    cache: AnswerCache | None = None
+    """Answers of earlier runs, where the query uses them."""
     retained: int = 0
     """How many of the live tasks are RETAINED."""
     active_in: list[int] = field(init=False)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from semops.engine.task import Task
 
 Row = Mapping[str, Any]
-"""``row["tokens"]`` holds the ids of its part of the prompt; anything else is the caller's."""
+"""``row["tokens"]`` holds the ids of its part of the prompt, ``row["call"]`` may say what they ask in the
+user's terms; anything else is the caller's."""
 Rows = tuple[Row, ...]
 """A row of each side that a tuple is made of, the leftmost first."""
 Ids = Sequence[int]
@@ -158,7 +159,10 @@ class TokenProgram:
         )
         ids = (*item.prompt, *operator.asks(item.rows))
         return Request(
-            ids, len(item.prompt), decoding, Call(operator.name, "", {"rows": item.rows})
+            ids,
+            len(item.prompt),
+            decoding,
+            item.rows[-1].get("call") or Call(operator.name, "", {"rows": item.rows}),
         )
 
     def accept(self, item: TokenTuple, stage: int, step: int, answer: Answer) -> Verdict:

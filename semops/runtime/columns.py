@@ -58,7 +58,7 @@ def dtypes_after(step: object, before: Mapping[str, pl.DataType]) -> dict[str, p
 def dtypes_of(operator: Operator) -> dict[str, pl.DataType]:
     """Return the types of the columns that a filter or a map adds."""
     if isinstance(operator, SemMap):
-        return {operator.name: TEXT}
+        return {operator.name: TEXT if operator.shape is None else operator.shape.dtype}
     assert isinstance(operator, SemFilter)  # noqa: S101 - a join's columns are its right side's
     columns = ((operator.name, VERDICT), (operator.probability, PROBABILITY))
     return {name: dtype for name, dtype in columns if name is not None}

@@ -10,6 +10,11 @@ import polars as pl
 
 from semops.engine.demand import UNKNOWN, Demand, Wanted
 from semops.errors import EngineError
+from semops.operators import SemMap
+from semops.planner.polars_height import cheap_height
+from semops.progress import OperatorProgress, Snapshot
+from semops.runtime.asks import AskBuilder
+from semops.runtime.calibrate import calibrate
 from semops.runtime.leaving import live
 from semops.runtime.rows import Batch, assemble
 from semops.runtime.scopes import collect_part
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from semops.engine.budgets.controller import Sample
     from semops.engine.loop import EngineThread
     from semops.engine.metrics import OperatorCounts
-    from semops.engine.scheduler import Scheduler
+    from semops.engine.scheduler import CacheFile, Scheduler
     from semops.engine.task import QueryState, Task
     from semops.operators import Operator
     from semops.planner.lower import PhysicalPipeline
@@ -58,6 +63,8 @@ class PipelineRun:
         Answers shared with other queries of the run.
     wanted
         What the plan above says about how many rows will be pulled.
+    cache
+        Where answers of earlier runs are kept, if they are to be used.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class PipelineRun:
         log: QueryLog,
         memo: AnswerMemo,
         wanted: Wanted = UNKNOWN,
+        cache: CacheFile | None = None,
     ) -> None:
         self.pipeline = pipeline
         self._labels = labels
@@ -84,9 +92,12 @@ class PipelineRun:
         self._start_engine = start_engine
         self._log = log
         self._memo = memo
+        self._cache = cache
         self._program: PipelineProgram | None = None
         self._query: QueryState | None = None
         self._in_transit = 0
+        self._total: int | None = None
+        """Base rows, where that is known."""
         self._local: deque[Task] = deque()
         self._feeder_wake = threading.Event()
         self._caller_wake = threading.Event()
@@ -109,14 +120,16 @@ class PipelineRun:
         try:
             while True:
                 frame, ended = self._wait()
-                if ended and self._error is not None and not self._cancelled:
+                failed = ended and self._error is not None and not self._cancelled
+                if failed and (frame is None or not frame.height):
+                    assert self._error is not None  # noqa: S101 - as just seen
                     raise self._error
                 if frame is not None and self._program is not None:
                     self.demand.took(frame.height)
                     self._program.buffer.took()
                 self.demand.end_pull()
                 yield pl.DataFrame() if frame is None else frame
-                if ended or self.tail.satisfied:
+                if (ended and not failed) or self.tail.satisfied:
                     return
                 self.demand.begin_pull()
                 if self.engine is not None:
@@ -124,6 +137,18 @@ class PipelineRun:
         finally:
             self.demand.end_pull()
             self.cancel()
+
+    def snapshot(self) -> Snapshot:
+        """Return how far it is."""
+        engine, total = self.engine, self._total
+        if engine is None:
+            return Snapshot(total=total, starting=True)
+        operators = tuple(
+            OperatorProgress(name, c.rows, c.prompt_tokens, c.cached_tokens)
+            for name, c in list(self.counts.items())
+        )
+        ledger = engine.scheduler.ledger
+        return Snapshot(operators, self.demand.done, total, ledger.used, ledger.budget)
 
     @property
     def feeding(self) -> bool:
@@ -183,6 +208,7 @@ class PipelineRun:
                 self._post_local,
                 self._on_end,
                 self._memo,
+                cache=self._cache,
             )
         except Exception as error:  # noqa: BLE001 - this query's, not the engine's
             self._on_end(error)
@@ -219,9 +245,14 @@ class PipelineRun:
     def _feed(self) -> None:
         try:
             rights = [collect_part(right.frame) for right in self.pipeline.rights]  # type: ignore[attr-defined]
+            if self.demand.everything:
+                self._total = cheap_height(self._base)
             engine, prompter = self._start_engine()
+            shifts = self._calibrate(engine, prompter)
+            context = engine.capabilities.context_tokens
+            asks = AskBuilder(prompter, self._labels, shifts, context)
             self._program = PipelineProgram(
-                self.pipeline, rights, self._labels, prompter, self._log, self._caller_wake.set
+                self.pipeline, rights, asks, self._log, self._caller_wake.set
             )
             self._program.feeder_wake = self._feeder_wake.set
             self.engine = engine
@@ -236,10 +267,21 @@ class PipelineRun:
                     number += 1
                     self._in_transit += 1
                     self._post(lambda scheduler, item=item: self._arrive(scheduler, item))  # type: ignore[misc]
+            self._total = number
             self._post(self._close_input)
             self._serve_until(lambda: False)
         except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
             self._fail(error)
+
+    def _calibrate(self, engine: EngineThread, prompter: Prompter) -> dict[Operator, float]:
+        """Return the calibration of each operator that wants it, in nats."""
+        shifts: dict[Operator, float] = {}
+        for operator in self.pipeline.operators:
+            if not isinstance(operator, SemMap) and operator.deciding.calibrate:
+                shift, calls = calibrate(operator, prompter, engine)
+                shifts[operator] = shift
+                self._log.calibrated(self._labels[operator], shift, calls)
+        return shifts
 
     @property
     def _stopped(self) -> bool:

@@ -10,7 +10,9 @@ import polars as pl
 
 from semops.engine.demand import Wanted
 from semops.engine.metrics import OperatorCounts
+from semops.errors import EngineError
 from semops.profile import Profile, QueryLog
+from semops.progress import Snapshot
 from semops.runtime.pipeline_run import PipelineRun
 from semops.runtime.tail import empty_result
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from semops.engine.answers import AnswerMemo
     from semops.engine.loop import EngineThread
+    from semops.engine.scheduler import CacheFile
     from semops.planner.lower import PhysicalPlan
     from semops.prompts import Prompter
 
@@ -38,6 +41,8 @@ class Query:
         What the plan above says about how many rows will be pulled.
     executor
         Named in the profile.
+    cache
+        Where answers of earlier runs are kept, if they are to be used.
     """
 
     def __init__(
@@ -47,12 +52,14 @@ class Query:
         memo: AnswerMemo,
         wanted: Wanted,
         executor: str,
+        cache: CacheFile | None = None,
     ) -> None:
         self.plan = plan
         self.profile = Profile(executor=executor)
         self._start_engine = start_engine
         self._memo = memo
         self._wanted = wanted
+        self._cache = cache
         self._log = QueryLog()
         self._run: PipelineRun | None = None
         self._finished = False
@@ -61,6 +68,14 @@ class Query:
         self.reported = False
         """Whether its profile is part of a run's."""
         self._started_s = time.monotonic()
+        self.on_end: Callable[[], None] = _nothing
+        """Called when it is over or left; maybe more than once."""
+        self.keeps_rows = False
+        """Whether rows are kept for :attr:`EngineError.partial`; their consumer holds them anyway then."""
+
+    def snapshot(self) -> Snapshot:
+        """Return how far it is."""
+        return self._run.snapshot() if self._run is not None else Snapshot(starting=True)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield rows in order as they finish, and frames without columns while there are none."""
@@ -68,11 +83,19 @@ class Query:
         base = self.plan.source.frame  # type: ignore[attr-defined]
         last = len(self.plan.pipelines) - 1
         labels = self.plan.labels()
+        given: list[pl.DataFrame] = []
         try:
             for number, pipeline in enumerate(self.plan.pipelines):
                 wanted = self._wanted if number == last else Wanted(everything=True)
                 self._run = PipelineRun(
-                    pipeline, labels, base, self._start_engine, self._log, self._memo, wanted
+                    pipeline,
+                    labels,
+                    base,
+                    self._start_engine,
+                    self._log,
+                    self._memo,
+                    wanted,
+                    self._cache,
                 )
                 collected = []
                 for frame in self._run.frames():
@@ -80,6 +103,8 @@ class Query:
                         if frame.height and self.profile.first_row_s is None:
                             self.profile.first_row_s = time.monotonic() - self._started_s
                         self.profile.rows += frame.height
+                        if self.keeps_rows and frame.height:
+                            given.append(frame)
                         yield frame
                     else:
                         collected.append(frame)
@@ -88,11 +113,16 @@ class Query:
                     self._note_run(self._run)
                     kept = [frame for frame in collected if frame.width]
                     base = pl.concat([empty_result(pipeline, base), *kept]).lazy()
+        except EngineError as error:
+            if given:
+                error.partial = pl.concat(given)
+            raise
         finally:
             self.finish()
 
     def abandon(self) -> None:
         """Give back what the query holds; its stream goes on only if somebody pulls it again."""
+        self.on_end()
         if self._run is not None:
             self._run.abandon()
 
@@ -103,6 +133,7 @@ class Query:
 
     def finish(self) -> Profile:
         """Return what the query did; a second call returns the same."""
+        self.on_end()
         run = self._run
         profile = self.profile
         if self._finished or run is None:
@@ -114,6 +145,7 @@ class Query:
             if operator in profile.operators:
                 profile.operators[operator].nulls.update(nulls)
         profile.row_errors = list(self._log.errors)
+        profile.decisions = self._log.decisions
         if run.engine is not None:
             scheduler = run.engine.scheduler
             profile.capabilities = scheduler.capabilities
@@ -129,3 +161,7 @@ class Query:
             self.profile.operators.setdefault(name, OperatorCounts()).add(counts)
         for sample in run.trajectory:
             self.profile.trajectory.append(sample._replace(time_s=sample.time_s - self._started_s))
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from semops.engine.plan import (
     Call,
     CartesianProduct,
-    Decoding,
     Pipeline,
     Request,
     Skip,
     Stage,
-    Step,
     Verdict,
 )
 from semops.errors import EngineError
 from semops.operators import SemFilter, SemJoin, SemMap, left_reads, reads
 from semops.planner.ir import Copy, Filter, Join, Project, Relational, Semantic, columns_of
 from semops.prompts import joined
+from semops.runtime.asks import Ask, AskBuilder, engine_step
 from semops.runtime.columns import dtypes_after, steps_to_do
 from semops.runtime.order import OrderBuffer
+from semops.runtime.overflow import cut_lengths
 from semops.runtime.rows import Batch, Tuple, assemble
 from semops.verdicts import read_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from semops.engine.plan import Answer
     from semops.operators import Operator
     from semops.planner.lower import PhysicalPipeline
     from semops.profile import QueryLog
-    from semops.prompts import Prompter
-
-
-class Ask(NamedTuple):
-    """What a semantic step asks, worked out once: hashing operators for each tuple would be slow."""
-
-    operator: SemFilter | SemMap | SemJoin
-    label: str
-    columns: tuple[str, ...]
-    suffix: tuple[int, ...]
-    """Token ids after the row block."""
-    decoding: Decoding
-    shares_prefix: bool
-    """Whether its row block begins with what the parent retains."""
 
 
 class PipelineProgram:
@@ -58,10 +44,8 @@ class PipelineProgram:
         What to run.
     rights
         The rows of each right side.
-    labels
-        Names of the operators.
-    prompter
-        Builds prompts.
+    asks
+        Makes what the steps ask.
     log
         Where undecided answers are noted.
     wake
@@ -72,13 +56,12 @@ class PipelineProgram:
         self,
         pipeline: PhysicalPipeline,
         rights: Sequence[pl.DataFrame],
-        labels: Mapping[Operator, str],
-        prompter: Prompter,
+        asks: AskBuilder,
         log: QueryLog,
         wake: Callable[[], None],
     ) -> None:
         self.physical = pipeline
-        self.prompter = prompter
+        self.prompter = asks.prompter
         self.log = log
         self.buffer = OrderBuffer()
         self._wake = wake
@@ -102,8 +85,14 @@ class PipelineProgram:
             self._dtypes_before[id(step)] = self.dtypes
             self.dtypes = dtypes_after(step, self.dtypes)
         self._prefix_columns = [left_reads(self._product(stage)) for stage in range(len(rights))]
+        self._products: list[Ask] = []
+        """What the predicate after each product asks."""
+        for stage in range(len(rights)):
+            product = asks.ask(self.steps[stage + 1][0], None, ())
+            assert product is not None  # noqa: S101 - a product is followed by its predicate
+            self._products.append(product)
         self.asks = [
-            [self._ask(step, number, labels) for step in steps]
+            [asks.ask(step, *self._retained(number)) for step in steps]
             for number, steps in enumerate(self.steps)
         ]
 
@@ -118,7 +107,7 @@ class PipelineProgram:
             writers: dict[str, int] = {}
             made = []
             for number, (step, ask) in enumerate(zip(steps, asks, strict=True)):
-                made.append(_engine_step(step, ask, writers))
+                made.append(engine_step(step, ask, writers))
                 if isinstance(step, Semantic):
                     writers.update(dict.fromkeys(step.operator.writes, number))
             stages.append(Stage(tuple(made)))
@@ -141,7 +130,9 @@ class PipelineProgram:
             if ask is None:
                 sizes.append(0)
                 continue
-            size = len(self._block(item, ask.operator, ask.columns, partial=True))
+            size = len(self._block(item, ask, ask.columns, partial=True))
+            if ask.longest_block is not None:
+                size = min(size, ask.longest_block)
             size += len(ask.suffix) - (prefix if ask.shares_prefix else 0)
             sizes.append(max(size, 0))
         return sizes
@@ -165,8 +156,11 @@ class PipelineProgram:
 
     def prefix(self, item: Tuple, stage: int) -> Sequence[int]:
         """Return the ids that all children of a tuple share."""
-        operator = self._product(stage)
-        return self._block(item, operator, self._prefix_columns[stage], partial=True)
+        ask = self._products[stage]
+        block = self._block(item, ask, self._prefix_columns[stage], partial=True)
+        if ask.longest_block is None:
+            return block
+        return block[: max(ask.longest_block - self.floor(stage + 1), 0)]
 
     def request(self, item: Tuple, stage: int, step: int) -> Request | Skip:
         """Return a step's prompt; a NULL among its columns gives NULL without a call."""
@@ -179,10 +173,10 @@ class PipelineProgram:
         ask = self.asks[stage][step]
         assert ask is not None  # noqa: S101 - local steps are not requested
         values = {name: item.value(name) for name in ask.columns}
-        if any(value is None for value in values.values()):
+        if not ask.asks_about_nulls and None in values.values():
             self.log.null(ask.label, "null_input")
             return Skip(self._store(item, ask.operator, None, None))
-        block = self._block(item, ask.operator, ask.columns)
+        block = self._cut(item, ask)
         call = Call(ask.operator.kind, ask.operator.template.text, values)
         return Request(block + ask.suffix, len(block), ask.decoding, call)
 
@@ -197,7 +191,11 @@ class PipelineProgram:
         ask = self.asks[stage][step]
         assert ask is not None  # noqa: S101 - only semantic steps have answers
         operator = ask.operator
-        value = read_answer(operator, answer, ask.decoding.choices)
+        value = read_answer(operator, answer, ask.decoding.choices, ask.shift)
+        if value.margin is not None:
+            self.log.verdict(ask.label, value.margin, ask.shift, value.mass)
+        if ask.longest_block is not None:
+            self._note_cut(item, ask, ask.longest_block)
         if value.reason:
             self.log.null(ask.label, value.reason, value.detail, item.number)
             if operator.asking.on_error == "raise" and value.value is None:
@@ -258,19 +256,18 @@ class PipelineProgram:
         return Verdict.KEEP if value is True else Verdict.DROP
 
     def _block(
-        self, item: Tuple, operator: Operator, columns: tuple[str, ...], *, partial: bool = False
+        self, item: Tuple, ask: Ask, columns: tuple[str, ...], *, partial: bool = False
     ) -> tuple[int, ...]:
         """Return the ids of head and row block; ``partial`` leaves out what isn't known yet."""
-        style = operator.asking.style
-        key = (style, columns)
+        key = (ask.head_number, columns)
         known = item.blocks.get(key)
         if known is not None:
             return known
-        head, _ = self.prompter.frame(style)
-        segments = [head]
+        segments = [ask.head]
         complete = True
         for position, name in enumerate(columns):
-            if not item.has(name) or (partial and item.value(name) is None):
+            absent = partial and not ask.asks_about_nulls
+            if not item.has(name) or (absent and item.value(name) is None):
                 complete = False
                 continue
             segments.append(self._segment(item, name, first=position == 0))
@@ -278,6 +275,28 @@ class PipelineProgram:
         if complete:
             item.blocks[key] = block
         return block
+
+    def _cut(self, item: Tuple, ask: Ask) -> tuple[int, ...]:
+        """Return the ids of head and row block, its longest fields cut where that is wanted."""
+        block = self._block(item, ask, ask.columns)
+        if ask.longest_block is None or len(block) <= ask.longest_block:
+            return block
+        fields = [
+            self._segment(item, name, first=not number) for number, name in enumerate(ask.columns)
+        ]
+        lengths = cut_lengths(list(map(len, fields)), ask.longest_block - len(ask.head))
+        kept = (field[:length] for field, length in zip(fields, lengths, strict=True))
+        return joined([ask.head, *kept])
+
+    def _note_cut(self, item: Tuple, ask: Ask, room: int) -> None:
+        whole = len(self._block(item, ask, ask.columns))
+        if whole > room:
+            detail = f"{whole} tokens of head and row, room for {room}"
+            self.log.null(ask.label, "truncated", detail, item.number)
+
+    def _retained(self, stage: int) -> tuple[Ask | None, tuple[str, ...]]:
+        """Return what the product before a stage asks, and the columns in its prefix."""
+        return (self._products[stage - 1], self._prefix_columns[stage - 1]) if stage else (None, ())
 
     def _segment(self, item: Tuple, name: str, *, first: bool) -> tuple[int, ...]:
         key = (name, first)
@@ -294,43 +313,6 @@ class PipelineProgram:
         assert isinstance(node, Join)  # noqa: S101 - a product is followed by its predicate
         return node.operator
 
-    def _ask(self, step: Any, stage: int, labels: Mapping[Operator, str]) -> Ask | None:
-        if not isinstance(step, (Semantic, Join)):
-            return None
-        operator = step.operator
-        columns = reads(operator)
-        prefix = self._prefix_columns[stage - 1] if stage else ()
-        decoding = (
-            Decoding(operator.max_tokens, stop=_stops(operator))
-            if isinstance(operator, SemMap)
-            else Decoding(1, self.prompter.choices(operator))
-        )
-        return Ask(
-            operator,
-            labels[operator],
-            columns,
-            self.prompter.suffix(operator),
-            decoding,
-            columns[: len(prefix)] == prefix,
-        )
-
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-def _stops(operator: SemMap) -> tuple[str, ...]:
-    """In raw style the model would go on writing the table; a line's end ends its answer."""
-    if operator.asking.style == "raw" and not operator.stop:
-        return ("\n",)
-    return operator.stop
-
-
-def _engine_step(node: Any, ask: Ask | None, writers: Mapping[str, int]) -> Step:
-    if isinstance(node, Copy):
-        return Step(f"copy:{node.name}", max_tokens=1, one_token=True)
-    if ask is None:
-        return Step("relational", local=True)
-    read = tuple(writers[name] for name in ask.columns if name in writers)
-    one_token = bool(ask.decoding.choices)
-    return Step(ask.label, max_tokens=ask.decoding.max_tokens, one_token=one_token, reads=read)

@@ -20,9 +20,10 @@ class Breaks(ReplayBackend):
     """Fails in a step, and from then on in everything."""
 
     broken = False
+    last_call = 6
 
     def step(self) -> Any:
-        self.broken = self.broken or len(self.calls) > 6
+        self.broken = self.broken or len(self.calls) > self.last_call
         self._check()
         return super().step()
 
@@ -41,7 +42,48 @@ class Breaks(ReplayBackend):
 
 
 def broken() -> Breaks:
-    return Breaks(lambda *_: True)
+    return Breaks(lambda *_: True, max_running=4)
+
+
+def test_an_engine_goes_on_after_one_failed_step() -> None:
+    made: list[ReplayBackend] = []
+
+    def start() -> ReplayBackend:
+        made.append(ReplayBackend(lambda *_: True) if made else broken())
+        return made[-1]
+
+    right = pl.DataFrame({"other": ["a", "b"]})
+    query = FRAME.sem_filter("{text} is kind").sem_join(right, "{text} fits {other}")
+    with session.override(start) as engine:
+        assert query.collect().height == 2 * FRAME.height
+        assert engine.scheduler.events.rebuilt == 1
+        assert engine.scheduler.ledger.used == 0
+        assert query.collect().height == 2 * FRAME.height
+    assert len(made) == 2
+
+
+def test_a_lost_gpu_ends_the_query_with_the_rows_so_far() -> None:
+    class LosesDevice(Breaks):
+        last_call = 40
+
+        def _check(self) -> None:
+            if self.broken:
+                msg = "CUDA error: an illegal memory access was encountered"
+                raise RuntimeError(msg)
+
+    made: list[ReplayBackend] = []
+
+    def start() -> ReplayBackend:
+        made.append(LosesDevice(lambda *_: True, max_running=4))
+        return made[-1]
+
+    frame = pl.DataFrame({"n": range(100), "text": [f"row {i}" for i in range(100)]})
+    with session.override(start), pytest.raises(EngineError, match="CUDA error") as caught:
+        frame.sem_filter("{text} is kind").collect()
+    rows = caught.value.partial
+    assert 0 < rows.height < 100
+    assert rows["n"].to_list() == list(range(rows.height))
+    assert len(made) == 1
 
 
 def test_a_backend_that_breaks_ends_all_queries_with_its_error() -> None:

@@ -6,6 +6,7 @@ pinning can be tested, and it logs every call.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -21,7 +22,7 @@ from semops.engine.plan import Answer, Call, Finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from semops.engine.plan import Request
+    from semops.engine.plan import Decoding, Request
 
 _WORDS = re.compile(r"\s*\w{1,8}|\s*[^\w\s]|\s+")
 
@@ -36,8 +37,8 @@ class Reply:
     'Paris'
     """
 
-    answer: bool | float | str | None = None
-    """Verdict, probability of yes, or text; None for an undecided verdict."""
+    answer: Any = None
+    """Verdict, probability of yes, text, or a value for a typed map; None for an undecided verdict."""
     delay_s: float = 0.0
     """How long the answer takes, in seconds."""
     cut_off: bool = False
@@ -99,11 +100,14 @@ class ReplayBackend:
     ----------
     answer
         ``answer(operator, instruction, row)`` returns a verdict (bool, or a probability of yes), a
-        text, or a :class:`Reply`; None is undecided, and an exception a failed request.
+        text, a value for a typed map, or a :class:`Reply`; None is undecided, and an exception a
+        failed request.
     kv_tokens, block_tokens, context_tokens, max_running
         As in :class:`~semops.engine.backend.Capabilities`.
     pinning
         Whether prefixes can be pinned.
+    model
+        Name of the model that it stands for.
     clock, sleep
         Time, in seconds.
     """
@@ -117,6 +121,7 @@ class ReplayBackend:
         context_tokens: int = 8_192,
         max_running: int = 64,
         pinning: bool = True,
+        model: str = "replay",
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -124,12 +129,13 @@ class ReplayBackend:
         self._answer = answer
         self._capabilities = Capabilities(
             backend="replay",
-            model="replay",
+            model=model,
             block_tokens=block_tokens,
             kv_tokens=blocks * block_tokens,
             context_tokens=min(context_tokens, blocks * block_tokens),
             max_running=max_running,
             pinning=pinning,
+            identity=f"replay:{model}",
             reasons=() if pinning else ("pinning switched off by the caller",),
         )
         self._tokenizer = WordTokenizer()
@@ -265,12 +271,19 @@ class ReplayBackend:
             return Answer(
                 "", Finish.ERROR, detail="the replay function gave no text"
             ), reply.delay_s
-        text = str(reply.answer)
+        text = _text(reply.answer, request.decoding)
         length = max(len(self._tokenizer.encode(text)), 1)
         if reply.cut_off or length > max_tokens:
             short = "".join(_WORDS.findall(text)[:max_tokens])
             return Answer(short, Finish.LENGTH, max_tokens, prompt, cached), reply.delay_s
         return Answer(text, Finish.STOP, length, prompt, cached), reply.delay_s
+
+
+def _text(answer: object, decoding: Decoding) -> str:
+    """Return a value as the model would write it."""
+    if decoding.json_schema and not isinstance(answer, str):
+        return json.dumps(answer, ensure_ascii=False, default=str)
+    return str(answer)
 
 
 def _check_verdict(found: object) -> None:
@@ -280,7 +293,7 @@ def _check_verdict(found: object) -> None:
         raise TypeError(msg)
 
 
-def _logprobs(verdict: float | str | None) -> tuple[float, float]:
+def _logprobs(verdict: float | None) -> tuple[float, float]:
     """Return the log probabilities of yes and no."""
     if verdict is None:
         return (math.log(0.5), math.log(0.5))

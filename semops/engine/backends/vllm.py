@@ -115,6 +115,7 @@ class VllmBackend:
         self._finalizer = weakref.finalize(self, _shut_down_for_good, engine, self._stepping)
         self._sampling = vllm.SamplingParams
         self._final_only = vllm.sampling_params.RequestOutputKind.FINAL_ONLY
+        self._constraint = vllm.sampling_params.StructuredOutputsParams
         self._keys: dict[str, int] = {}
         self._requests: dict[int, tuple[str, Request]] = {}
         self._refused: list[tuple[int, Answer]] = []
@@ -288,7 +289,12 @@ class VllmBackend:
         self._refused.append((key, answer))
 
     def _params(self, decoding: Decoding, max_tokens: int) -> Any:
-        params: dict[str, Any] = {"temperature": 0.0, "output_kind": self._final_only}
+        params: dict[str, Any] = {
+            "temperature": decoding.temperature,
+            "output_kind": self._final_only,
+        }
+        if decoding.temperature:
+            params["seed"] = decoding.seed
         if decoding.choices:
             # The log probabilities are those before the mask: vLLM's default, logprobs_mode
             # "raw_logprobs".
@@ -296,6 +302,10 @@ class VllmBackend:
             params |= {"allowed_token_ids": choices, "logprob_token_ids": choices, "max_tokens": 1}
         else:
             params |= {"max_tokens": max_tokens, "stop": list(decoding.stop)}
+        if decoding.texts:
+            params["structured_outputs"] = self._constraint(choice=list(decoding.texts))
+        elif decoding.json_schema:
+            params["structured_outputs"] = self._constraint(json=decoding.json_schema)
         return self._sampling(**params)
 
 

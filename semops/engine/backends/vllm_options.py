@@ -82,6 +82,8 @@ def engine_options(
         # With it, a step hands out the answers of the step before, and pins would come late.
         "async_scheduling": False,
         "disable_log_stats": True,
+        # This one knows ranges, lengths and formats, and leaves the model no endless white space.
+        "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
         "use_tqdm_on_load": False,
     }
     kv_bytes = sizes.kv_bytes

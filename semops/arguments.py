@@ -1,0 +1,146 @@
+"""Checks of what a user passes to an operator: what was found, what is allowed.
+
+Front ends call them when an operator is built, so that a mistake is told before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from semops.errors import ConfigError
+
+
+def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Check an argument that has a few allowed values.
+
+    Raises
+    ------
+    ConfigError
+        If the value is none of them.
+    """
+    if value not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        msg = f"{name}={value!r} is not allowed; choose one of {listed}."
+        raise ConfigError(msg)
+
+
+def check_answers(answers: object) -> tuple[str, str]:
+    """Check the two answers of a predicate.
+
+    Raises
+    ------
+    ConfigError
+        If there are not two different, non-empty texts.
+    """
+    ok = (
+        isinstance(answers, (tuple, list))
+        and len(answers) == 2
+        and all(isinstance(a, str) and a.strip() for a in answers)
+        and answers[0] != answers[1]
+    )
+    if not ok:
+        msg = (
+            f"answers={answers!r} must be two different texts, the one for yes first, for example "
+            f'answers=("positive", "negative").'
+        )
+        raise ConfigError(msg)
+    assert isinstance(answers, (tuple, list))  # noqa: S101
+    return (str(answers[0]), str(answers[1]))
+
+
+def answer_of(answers: tuple[str, str]) -> Callable[[object], str]:
+    """Return what turns an example's answer to a predicate into the text of it.
+
+    Examples
+    --------
+    >>> answer_of(("yes", "no"))(True)
+    'yes'
+    """
+
+    def text(answer: object) -> str:
+        if isinstance(answer, bool):
+            return answers[0] if answer else answers[1]
+        if answer in answers:
+            return str(answer)
+        raise ConfigError(
+            f"the answer {answer!r} must be True or False, or one of {answers[0]!r} and {answers[1]!r}."
+        )
+
+    return text
+
+
+def check_max_tokens(max_tokens: object) -> int:
+    """Check a cap on answers.
+
+    Raises
+    ------
+    ConfigError
+        If it is not a positive whole number.
+    """
+    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
+        msg = f"max_tokens={max_tokens!r} must be a whole number of at least 1 (tokens)."
+        raise ConfigError(msg)
+    return max_tokens
+
+
+def check_stop(stop: object) -> tuple[str, ...]:
+    """Check the texts that end an answer.
+
+    Raises
+    ------
+    ConfigError
+        If there is anything but non-empty texts.
+    """
+    texts = (stop,) if isinstance(stop, str) else stop
+    ok = isinstance(texts, (tuple, list)) and all(isinstance(t, str) and t for t in texts)
+    if not ok:
+        msg = f'stop={stop!r} must be a text, or several in a tuple, none empty, for example stop="\\n".'
+        raise ConfigError(msg)
+    assert isinstance(texts, (tuple, list))  # noqa: S101
+    return tuple(texts)
+
+
+def check_text(argument: str, value: object) -> str:
+    """Check an argument that is a text, for example a column's name.
+
+    Raises
+    ------
+    ConfigError
+        If it is something else.
+    """
+    if not isinstance(value, str):
+        msg = f"{argument}={value!r} must be a text."
+        raise ConfigError(msg)
+    return value
+
+
+def check_number(argument: str, value: object, low: float, high: float = float("inf")) -> float:
+    """Check an argument that is a number in a range.
+
+    Raises
+    ------
+    ConfigError
+        If it is something else.
+
+    Examples
+    --------
+    >>> check_number("min_mass", 0.5, 0, 1)
+    0.5
+    """
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
+        upper = "" if high == float("inf") else f" and at most {high:g}"
+        raise ConfigError(f"{argument}={value!r} must be a number of at least {low:g}{upper}.")
+    return float(value)
+
+
+def check_flag(argument: str, value: object) -> bool:
+    """Check an argument that is True or False.
+
+    Raises
+    ------
+    ConfigError
+        If it is something else.
+    """
+    if not isinstance(value, bool):
+        raise ConfigError(f"{argument}={value!r} must be True or False.")
+    return value

@@ -1,0 +1,262 @@
+"""Answers kept on disk, so that a run that was stopped asks only for what is missing.
+
+One SQLite file in WAL mode, which several processes may use at once. A key says which weights, prompt,
+constraint and sampling an answer came from, and no row's text is written but the model's own answer.
+Failed and cut-off answers are never kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from semops.engine.plan import Answer, Finish
+from semops.errors import ConfigError
+
+FORMAT = 1
+"""Number of the file's layout; another one is refused."""
+BUSY_S = 30.0
+"""How long to wait for another process that writes, in seconds."""
+CHECK_EVERY = 256
+"""Answers between two looks at the file's size."""
+EVICTED_SHARE = 0.2
+"""Share of the answers that goes when the file is too large, those used longest ago first."""
+_DAY_S = 86_400
+T = TypeVar("T")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (
+    key BLOB PRIMARY KEY, text TEXT NOT NULL, logprobs TEXT NOT NULL,
+    output_tokens INTEGER NOT NULL, day INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+
+logger = logging.getLogger(__name__)
+
+
+class CacheInfo(NamedTuple):
+    """What a cache file holds."""
+
+    path: Path
+    answers: int
+    bytes: int
+    """Size of the file and its log, in bytes."""
+    oldest_days: int
+    """Days since the answer that was used longest ago was last used."""
+
+
+class AnswerCache:
+    """A cache file, for one model; used by one thread.
+
+    Parameters
+    ----------
+    path
+        The file; made, with its folder, if it isn't there, and readable by its owner only.
+    identity
+        What tells the weights from others.
+    limit_bytes
+        Size that the file is kept under, in bytes.
+
+    Raises
+    ------
+    ConfigError
+        If the file can't be opened or is no cache, or the weights can't be told from others.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> cache = AnswerCache(Path(folder.name, "answers.sqlite"), "weights-1")
+    >>> cache.put(b"key", Answer("Paris", Finish.STOP, output_tokens=1))
+    >>> cache.flush()
+    >>> cache.get(b"key").text, cache.get(b"other")
+    ('Paris', None)
+    >>> cache.close(), folder.cleanup()
+    (None, None)
+    """
+
+    def __init__(self, path: Path, identity: str, limit_bytes: int = 1 << 31) -> None:
+        if not identity:
+            raise ConfigError(
+                "answers can't be kept: nothing tells this model's weights from others. Pass model= "
+                "as a local folder, or switch the cache off (cache=False)."
+            )
+        self.path = path
+        self.limit_bytes = limit_bytes
+        self.problem = ""
+        """Why it is no longer used, or empty."""
+        self._identity = identity.encode()
+        self._connection = _connect(path)
+        self._new: dict[bytes, tuple[str, str, int]] = {}
+        self._used: set[bytes] = set()
+        self._since_check = 0
+
+    def get(self, key: bytes) -> Answer | None:
+        """Return the answer to a request, or None."""
+        whole = self._key(key)
+        found = self._new.get(whole)
+        if found is None:
+            rows = self._guarded(lambda c: c.execute(_GET, (whole,)).fetchall())
+            if not rows:
+                return None
+            *found, day = rows[0]
+            if day != _today():
+                self._used.add(whole)
+        text, scores, output_tokens = found
+        logprobs = {int(token): score for token, score in json.loads(scores)}
+        return Answer(text, Finish.STOP, output_tokens, logprobs=logprobs)
+
+    def put(self, key: bytes, answer: Answer) -> None:
+        """Keep an answer; one that failed or was cut off is not kept. Written by :meth:`flush`."""
+        if answer.finish is not Finish.STOP:
+            return
+        try:
+            answer.text.encode()
+        except UnicodeEncodeError:  # half a surrogate pair, which no file can hold
+            return
+        scores = json.dumps(list(answer.logprobs.items()))
+        self._new[self._key(key)] = (answer.text, scores, answer.output_tokens)
+
+    def flush(self) -> None:
+        """Write what is new, so that it outlives the process."""
+        if not self._new and not self._used:
+            return
+        day = _today()
+        rows = [(key, *values, day) for key, values in self._new.items()]
+        used = [(day, key) for key in self._used]
+
+        def write(connection: sqlite3.Connection) -> None:
+            with connection:
+                connection.executemany(_PUT, rows)
+                connection.executemany("UPDATE answers SET day = ? WHERE key = ?", used)
+
+        self._guarded(write)
+        self._since_check += len(rows)
+        self._new.clear()
+        self._used.clear()
+        if self._since_check >= CHECK_EVERY:
+            self._since_check = 0
+            self._guarded(self._shrink)
+
+    def close(self) -> None:
+        """Write what is new and let go of the file; safe to call twice."""
+        self.flush()
+        self._connection.close()
+        self.problem = self.problem or "closed"
+
+    def _key(self, key: bytes) -> bytes:
+        return hashlib.blake2b(key + self._identity, digest_size=16).digest()
+
+    def _shrink(self, connection: sqlite3.Connection) -> None:
+        if _used_bytes(connection) <= self.limit_bytes:
+            return
+        (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
+        with connection:
+            connection.execute(_EVICT, (int(count * EVICTED_SHARE) + 1,))
+        connection.execute("PRAGMA incremental_vacuum").fetchall()
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Work on the file; without it answers are the same, so a failure only ends its use."""
+        if self.problem:
+            return None
+        try:
+            return work(self._connection)
+        except sqlite3.Error as error:
+            self.problem = f"{type(error).__name__}: {error}"
+            logger.warning("the answer cache %s is not used any more: %s", self.path, self.problem)
+            return None
+
+
+_GET = "SELECT text, logprobs, output_tokens, day FROM answers WHERE key = ?"
+_PUT = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)"
+_EVICT = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY day LIMIT ?)"
+
+
+def info(path: Path) -> CacheInfo | None:
+    """Return what a cache file holds; None where there is no file.
+
+    Raises
+    ------
+    ConfigError
+        If the file is no cache.
+    """
+    if not path.exists():
+        return None
+    connection = _connect(path)
+    try:
+        count, oldest = connection.execute("SELECT count(*), min(day) FROM answers").fetchone()
+    finally:
+        connection.close()
+    files = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
+    size = sum(file.stat().st_size for file in files if file.exists())
+    return CacheInfo(path, count, size, 0 if oldest is None else _today() - oldest)
+
+
+def clear(path: Path) -> int:
+    """Delete all answers of a cache file; return how many there were.
+
+    Raises
+    ------
+    ConfigError
+        If the file is no cache.
+    """
+    if not path.exists():
+        return 0
+    connection = _connect(path)
+    try:
+        (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
+        with connection:
+            connection.execute("DELETE FROM answers")
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.close()
+    return int(count)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigError(
+            f"the answer cache {str(path)!r} can't be opened ({error}). Pass cache= with a file that "
+            f"can be written, or cache=False."
+        ) from error
+    try:
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found not in {0, FORMAT}:
+            raise sqlite3.DatabaseError(f"its format is {found}, this version reads {FORMAT}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        # A killed process loses nothing; only a crash of the machine may lose the last answers.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(_SCHEMA)
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.commit()
+    except sqlite3.Error as error:
+        connection.close()
+        raise ConfigError(
+            f"{str(path)!r} is no answer cache of this version ({error}). Pass another file as "
+            f"cache=, or delete this one."
+        ) from error
+    return connection
+
+
+def _used_bytes(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def _today() -> int:
+    return int(time.time() // _DAY_S)
