@@ -188,7 +188,9 @@ class Display:
             from rich.live import Live
 
             # It is drawn only when touched, so that no thread of its own outlives an interrupt.
-            self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._live = Live(
+                console=Console(stderr=True, highlight=False), transient=True, auto_refresh=False
+            )
             self._live.start()
         self._live.update(_drawing(entries), refresh=True)
 

@@ -23,6 +23,8 @@ from semops.errors import ConfigError, UnsupportedError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+DEEPEST = 16
+"""Levels of models within models."""
 _SCALARS: dict[Any, pl.DataType] = {
     str: pl.String(),
     bool: pl.Boolean(),
@@ -284,6 +286,10 @@ def _holds_text(value: Any, length: int) -> bool:
 
 def _dtype(annotation: Any, place: str) -> pl.DataType:
     """Return the column type of a Python type."""
+    if place.count(".") > DEEPEST:
+        raise UnsupportedError(
+            f"{place.partition('.')[0]} holds itself, or more than {DEEPEST} levels. Pass {_ALLOWED}."
+        )
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _dtype(typing.get_args(annotation)[0], place)

@@ -7,10 +7,43 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from semops.errors import SchemaError
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+def values_of(series: pl.Series) -> list[Any]:
+    """Return a column as Python values for :func:`text_of`.
+
+    32-bit floats become the shortest numbers that mean them; as 64-bit ones they would show digits that
+    they don't have.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> values_of(pl.Series([0.1, None], dtype=pl.Float32))
+    [0.1, None]
+    """
+    import polars as pl
+
+    values = series.to_list()
+    if not _holds(series.dtype, (pl.Float32,)):
+        return values
+    return [_shortest(value, series.dtype) for value in values]
+
+
+def _shortest(value: Any, dtype: Any) -> Any:
+    """Return a value with each 32-bit float in it as the shortest number that means it."""
+    if isinstance(value, float):
+        return float(str(np.float32(value))) if str(dtype) == "Float32" else value
+    if isinstance(value, list):
+        return [_shortest(part, dtype.inner) for part in value]
+    if isinstance(value, dict):
+        return {field.name: _shortest(value[field.name], field.dtype) for field in dtype.fields}
+    return value
 
 
 def text_of(value: Any) -> str:
@@ -32,6 +65,8 @@ def text_of(value: Any) -> str:
     ('as it is', 'true', '3.0')
     >>> text_of(dt.timedelta(hours=1, minutes=2)), text_of([1, "a", None])
     ('1:02:00', '[1, "a", null]')
+    >>> text_of(-dt.timedelta(minutes=2))
+    '-0:02:00'
     """
     if isinstance(value, str):
         return value
@@ -44,7 +79,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     if isinstance(value, dt.timedelta):
-        return str(value)
+        return f"-{-value}" if value < dt.timedelta(0) else str(value)
     if isinstance(value, (list, dict)):
         return json.dumps(value, ensure_ascii=False, default=text_of)
     msg = (
@@ -65,7 +100,7 @@ def check_dtypes(schema: pl.Schema, columns: tuple[str, ...], operator: str) -> 
     import polars as pl
 
     for column in columns:
-        if _holds_bytes(schema[column], (pl.Binary, pl.Object)):
+        if _holds(schema[column], (pl.Binary, pl.Object)):
             msg = (
                 f"{operator} reads the column {column!r} of type {schema[column]}, which has no text "
                 f"form. Cast it first, for example pl.col({column!r}).bin.encode('hex')."
@@ -73,10 +108,10 @@ def check_dtypes(schema: pl.Schema, columns: tuple[str, ...], operator: str) -> 
             raise SchemaError(msg)
 
 
-def _holds_bytes(dtype: Any, banned: tuple[Any, ...]) -> bool:
+def _holds(dtype: Any, banned: tuple[Any, ...]) -> bool:
     if dtype in banned:
         return True
     inner = getattr(dtype, "inner", None)
     if inner is not None:
-        return _holds_bytes(inner, banned)
-    return any(_holds_bytes(field.dtype, banned) for field in getattr(dtype, "fields", ()))
+        return _holds(inner, banned)
+    return any(_holds(field.dtype, banned) for field in getattr(dtype, "fields", ()))

@@ -114,14 +114,15 @@ def options(**changes: Any) -> Iterator[None]:
             f"{', '.join(unknown)} can't be set for a block; options takes {allowed}. "
             f"Use semops.configure for the others."
         )
-    load(**changes)
+    checked = load(**changes)
+    layer = {name: getattr(checked, name) for name in changes}
     with _lock:
-        _options.append(changes)
+        _options.append(layer)
     try:
         yield
     finally:
         with _lock:
-            _options[:] = [other for other in _options if other is not changes]
+            _options[:] = [other for other in _options if other is not layer]
 
 
 def engine() -> EngineThread:

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spelling import Spelling
 
 import semops
 from semops.engine.backends.replay import ReplayBackend, WordTokenizer
@@ -19,21 +20,6 @@ from semops.template import bind_join, parse
 from semops.testing import replay
 
 RAW = Asking(style="raw")
-
-
-class Spelling:
-    """A tokenizer that can be read back: one id a character."""
-
-    start_ids: tuple[int, ...] = ()
-
-    def encode(self, text: str) -> list[int]:
-        return list(map(ord, text))
-
-    def chat_frame(self, system: str) -> tuple[list[int], list[int]]:
-        return self.encode(f"<s>{system}<u>"), self.encode("<a>")
-
-    def decode(self, token_ids: Any) -> str:
-        return "".join(map(chr, token_ids))
 
 
 def prompt(operator: Operator, row: dict[str, Any]) -> str:

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import semops  # noqa: F401 - adds the operators
 from semops.errors import SchemaError
-from semops.serialize import check_dtypes, text_of
+from semops.serialize import check_dtypes, text_of, values_of
+from semops.testing import replay
 
 UTC = dt.UTC
 
@@ -36,6 +38,7 @@ UTC = dt.UTC
         (dt.datetime(2020, 1, 2, 3, 4, 5), "2020-01-02 03:04:05"),  # noqa: DTZ001
         (dt.datetime(2020, 1, 2, 3, tzinfo=UTC), "2020-01-02 03:00:00+00:00"),
         (dt.timedelta(hours=1, minutes=2), "1:02:00"),
+        (-dt.timedelta(hours=1, minutes=2), "-1:02:00"),
         ([1, "a", None, True], '[1, "a", null, true]'),
         ({"ü": [1.5], "d": dt.date(2020, 1, 2)}, '{"ü": [1.5], "d": "2020-01-02"}'),
         ([], "[]"),
@@ -100,3 +103,44 @@ def test_a_type_without_text_form_is_an_error_before_anything_runs(dtype: Any) -
     check_dtypes(schema, ("d",), "sem_map")
     with pytest.raises(SchemaError, match=r"sem_map reads the column 'c'.*Cast it first"):
         check_dtypes(schema, ("c",), "sem_map")
+
+
+TABLE = {
+    "Int8": (pl.Series([-3], dtype=pl.Int8), "-3"),
+    "UInt64": (pl.Series([2**64 - 1], dtype=pl.UInt64), "18446744073709551615"),
+    "Int128": (pl.Series([2**100], dtype=pl.Int128), str(2**100)),
+    "Float32": (pl.Series([0.1], dtype=pl.Float32), "0.1"),
+    "Float64": (pl.Series([0.1]), "0.1"),
+    "Boolean": (pl.Series([True]), "true"),
+    "String": (pl.Series(["{x} \n雨"]), "{x} \n雨"),
+    "Categorical": (pl.Series(["a"], dtype=pl.Categorical), "a"),
+    "Enum": (pl.Series(["a"], dtype=pl.Enum(["a"])), "a"),
+    "Date": (pl.Series([dt.date(2020, 1, 2)]), "2020-01-02"),
+    "Time": (pl.Series([dt.time(3, 4, 5)]), "03:04:05"),
+    "Datetime": (pl.Series([dt.datetime(2020, 1, 2, 3)]), "2020-01-02 03:00:00"),  # noqa: DTZ001
+    "Datetime with zone": (
+        pl.Series([dt.datetime(2020, 1, 2, 3, tzinfo=UTC)]),
+        "2020-01-02 03:00:00+00:00",
+    ),
+    "Duration": (pl.Series([dt.timedelta(minutes=-2)]), "-0:02:00"),
+    "Decimal": (pl.Series([Decimal("1.50")]), "1.50"),
+    "List": (pl.Series([[0.1, None]], dtype=pl.List(pl.Float32)), "[0.1, null]"),
+    "Array": (pl.Series([[1, 2]], dtype=pl.Array(pl.Int8, 2)), "[1, 2]"),
+    "Struct": (
+        pl.Series(
+            [{"a": 0.1, "b": 0.1, "c": [dt.date(2020, 1, 2)]}],
+            dtype=pl.Struct({"a": pl.Float32, "b": pl.Float64, "c": pl.List(pl.Date)}),
+        ),
+        '{"a": 0.1, "b": 0.1, "c": ["2020-01-02"]}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_type_reaches_the_prompt_as_its_text(name: str) -> None:
+    column, text = TABLE[name]
+    frame = pl.DataFrame({"value": column, "id": [1]})
+    assert text_of(values_of(column)[0]) == text
+    with replay(lambda *_: "fine") as log:
+        frame.sem_map("Describe {value}", "out").collect()
+    assert text_of(log.calls[0].row["value"]) == text

@@ -154,11 +154,12 @@ class AnswerCache:
         return hashlib.blake2b(key + self._identity, digest_size=16).digest()
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
-        if _used_bytes(connection) <= self.limit_bytes:
-            return
-        (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
-        with connection:
-            connection.execute(_EVICT, (int(count * EVICTED_SHARE) + 1,))
+        while _used_bytes(connection) > self.limit_bytes:
+            (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
+            if not count:
+                return
+            with connection:
+                connection.execute(_EVICT, (int(count * EVICTED_SHARE) + 1,))
         connection.execute("PRAGMA incremental_vacuum").fetchall()
 
     def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -238,6 +239,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         # A killed process loses nothing; only a crash of the machine may lose the last answers.
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 200")
         connection.execute(_SCHEMA)
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.commit()

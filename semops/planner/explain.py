@@ -62,8 +62,14 @@ def _notes(operator: Operator, earlier: list[Operator]) -> Iterator[str]:
         yield f"at most {operator.max_tokens} tokens"
     elif operator.answers != ("True", "False"):
         yield f"answers {operator.answers[0]!r} | {operator.answers[1]!r}"
+    if isinstance(operator, SemMap) and operator.shape is not None:
+        yield f"gives {operator.shape.dtype}"
+    if not isinstance(operator, SemMap) and operator.deciding.calibrate:
+        yield "calibrated"
     if operator.asking.style != "chat":
         yield f"{operator.asking.style} style"
+    if operator.asking.examples:
+        yield f"{len(operator.asking.examples)} examples"
     if earlier:
         found = [sharing(other, operator) for other in earlier]
         yield max(found, key=lambda shared: len(shared.columns)).reason

@@ -42,6 +42,9 @@ def sharing(first: Operator, second: Operator) -> Sharing:
     name = label(first)
     if first.asking.style != second.asking.style:
         return Sharing((), whole=False, reason=f"shares nothing with {name}: other prompt style")
+    if first.asking.style == "raw" and _shown(first) != _shown(second):
+        reason = f"shares nothing with {name}: examples come before the row in raw style"
+        return Sharing((), whole=False, reason=reason)
     common = []
     for left, right in zip(mine, theirs, strict=False):
         if left != right:
@@ -56,3 +59,8 @@ def sharing(first: Operator, second: Operator) -> Sharing:
         return Sharing(tuple(common), whole=True, reason=f"shares {listed} with {name}")
     why = f"then {mine[len(common)]!r} comes here, {theirs[len(common)]!r} there"
     return Sharing(tuple(common), whole=False, reason=f"shares {listed} with {name}; {why}")
+
+
+def _shown(operator: Operator) -> tuple[object, ...]:
+    """Return what stands before the row in raw style."""
+    return (operator.template, operator.asking.examples) if operator.asking.examples else ()

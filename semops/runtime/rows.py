@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from semops.serialize import values_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -33,7 +35,7 @@ class Batch:
         self.frame = frame
         self.columns = frozenset(frame.columns)
         self.lists: Final[Mapping[str, list[Any]]] = {
-            name: frame.get_column(name).to_list() for name in read if name in self.columns
+            name: values_of(frame.get_column(name)) for name in read if name in self.columns
         }
 
 

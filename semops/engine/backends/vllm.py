@@ -21,6 +21,7 @@ from semops.engine.backends.hf_tokenizer import HfTokenizer
 from semops.engine.backends.vllm_internals import VllmInternals
 from semops.engine.plan import Answer, Decoding, Finish, Request
 from semops.engine.trace import Recorder
+from semops.engine.weights import fingerprint, folder_of
 from semops.errors import EngineError, UnsupportedError
 
 _IDLE_SLEEP_S = 2e-4
@@ -137,6 +138,7 @@ class VllmBackend:
             max_running=config.scheduler_config.max_num_seqs,
             pinning=self._internals.pinning,
             prefix_reuse=reuse,
+            identity=_identity(config),
             reasons=self._internals.reasons,
         )
 
@@ -329,6 +331,14 @@ def _answer(output: Any, request: Request) -> Answer:
         logprobs={token: scores[token].logprob for token in choices if token in scores},
         detail=detail,
     )
+
+
+def _identity(config: Any) -> str:
+    """Return what tells the weights as they are loaded from others."""
+    folder = folder_of(config.model_config.model)
+    if folder is None:
+        return ""
+    return f"{fingerprint(folder)}:{config.model_config.dtype}:{config.cache_config.cache_dtype}"
 
 
 def _start_engine(vllm: Any, options: Mapping[str, Any]) -> Any:

@@ -1,0 +1,113 @@
+"""The command ``semops``: look at the machine, at plans, and at kept answers."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import polars as pl
+import typer
+
+from semops import doctor as doctor_checks
+from semops import session
+from semops.config import cache_path
+from semops.engine import answer_cache
+from semops.errors import ConfigError, SemopsError
+from semops.frames import explain as explain_frame
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+)
+cache_app = typer.Typer(no_args_is_help=True, help="Answers kept between runs.")
+app.add_typer(cache_app, name="cache")
+
+CacheFile = Annotated[
+    Path | None,
+    typer.Option("--path", help="the file; default: that of SEMOPS_CACHE, or cache_dir"),
+]
+
+
+@app.command()
+def doctor(
+    start: Annotated[bool, typer.Option(help="start the engine to test it (seconds)")] = True,  # noqa: FBT002
+) -> None:
+    """Say what works on this machine, and what to do about what does not."""
+    found = []
+    for check in doctor_checks.checks(start=start):
+        found.append(check.ok)
+        typer.echo(f"{'ok' if check.ok else 'NO'}  {check.name}: {check.found}")
+        if check.advice:
+            typer.echo(f"    {check.advice}")
+    session.close()
+    raise typer.Exit(0 if all(found) else 1)
+
+
+@app.command()
+def explain(
+    target: Annotated[
+        str, typer.Argument(help="FILE.py:NAME of a lazy frame, or of a function that returns one")
+    ],
+) -> None:
+    """Show how a frame's semantic operators will run. Runs the file, but not the frame."""
+    path, _, name = target.rpartition(":")
+    if not path or not Path(path).is_file():
+        _fail(
+            f"{target!r} is not FILE.py:NAME with a file that is there, for example query.py:frame."
+        )
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    names = runpy.run_path(path, run_name="semops_explain")
+    if name not in names:
+        lazy = sorted(key for key, value in names.items() if isinstance(value, pl.LazyFrame))
+        _fail(f"{path} has no {name!r}. Lazy frames there: {', '.join(lazy) or 'none'}.")
+    made = names[name]
+    frame = made() if callable(made) and not isinstance(made, pl.LazyFrame) else made
+    if not isinstance(frame, pl.LazyFrame):
+        _fail(f"{name!r} is a {type(frame).__name__}, not a lazy frame.")
+    try:
+        typer.echo(explain_frame(frame))
+    except SemopsError as error:
+        _fail(str(error))
+
+
+@cache_app.command()
+def info(path: CacheFile = None) -> None:
+    """Show how many answers are kept, where, and how much room they take."""
+    file = _cache_file(path)
+    try:
+        found = answer_cache.info(file)
+    except ConfigError as error:
+        _fail(str(error))
+    if found is None:
+        typer.echo(f"{file}: no answers are kept")
+        return
+    age = f", the oldest used {found.oldest_days} days ago" if found.answers else ""
+    typer.echo(f"{file}: {found.answers:,} answers, {found.bytes:,} bytes{age}")
+
+
+@cache_app.command()
+def clear(path: CacheFile = None) -> None:
+    """Delete all kept answers."""
+    file = _cache_file(path)
+    try:
+        count = answer_cache.clear(file)
+    except ConfigError as error:
+        _fail(str(error))
+    typer.echo(f"{file}: {count:,} answers deleted")
+
+
+def _cache_file(path: Path | None) -> Path:
+    if path is not None:
+        return path
+    try:
+        current = session.settings()
+    except ConfigError as error:
+        _fail(str(error))
+    found = cache_path(current)
+    return found if found is not None else current.cache_dir.expanduser() / "answers.sqlite"
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,154 @@
+"""Progress: in a terminal and in a notebook, nowhere else, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from semops.progress import Display, OperatorProgress, Snapshot, lines, summary, wanted
+
+QUERY = """
+import polars as pl, semops
+from semops.testing import Reply, replay
+frame = pl.DataFrame({"text": [f"row {i}" for i in range(300)]})
+def answer(operator, *_):
+    return Reply(True if operator == "sem_filter" else "x", 0.1)
+with replay(answer, max_running=32):
+    out = frame.sem_filter("{text} is so").sem_map("Sum up {text}", "out").collect()
+print("rows", out.height)
+"""
+INTERRUPTED = """
+try:
+{query}
+except KeyboardInterrupt:
+    print("interrupted")
+""".format(query=textwrap.indent(QUERY, "    "))
+
+
+def in_terminal(code: str, *, interrupt: bool) -> str:
+    """Run code with a terminal as stdout and stderr; return what arrives there.
+
+    Where ``interrupt`` is set, it gets a Ctrl-C as soon as progress is seen.
+    """
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=slave, stderr=slave, stdin=slave, env=environment
+    ) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                part = os.read(master, 65_536)
+            except OSError:  # the other side is closed
+                break
+            if not part:
+                break
+            seen += part
+            if interrupt and b"rows/s" in seen:
+                process.send_signal(signal.SIGINT)
+                interrupt = False
+        assert process.wait() == 0, seen.decode()
+    os.close(master)
+    return seen.decode()
+
+
+def screen(text: str) -> list[str]:
+    """Return the lines that stay on a screen: rich moves up and erases, nothing else."""
+    kept = [""]
+    row = 0
+    position = 0
+    while position < len(text):
+        if text.startswith("\x1b[", position):
+            end = position + 2
+            while not text[end].isalpha():
+                end += 1
+            argument, kind = text[position + 2 : end], text[end]
+            if kind == "A":
+                row -= int(argument or 1)
+            elif kind == "K":
+                kept[row] = ""
+            position = end + 1
+            continue
+        character = text[position]
+        position += 1
+        if character == "\n":
+            row += 1
+            if row == len(kept):
+                kept.append("")
+        elif character != "\r":
+            kept[row] += character
+    return [line for line in kept if line.strip()]
+
+
+@pytest.mark.parametrize(("code", "last"), [(QUERY, "rows 300"), (INTERRUPTED, "interrupted")])
+def test_a_terminal_shows_it_and_keeps_nothing(code: str, last: str) -> None:
+    seen = in_terminal(code, interrupt=code is INTERRUPTED)
+    assert "sem_filter" in seen
+    assert "/ 300" in seen
+    assert "rows/s" in seen
+    assert "KV" in seen
+    assert "left" in seen
+    assert screen(seen) == [last]
+    assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h")  # the cursor is back
+
+
+def test_redirected_output_holds_none_of_it() -> None:
+    done = subprocess.run([sys.executable, "-c", QUERY], capture_output=True, text=True, check=True)
+    assert done.stdout == "rows 300\n"
+    assert done.stderr == ""
+
+
+def test_a_notebook_shows_it(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    kernels = tmp_path / "kernels" / "here"
+    kernels.mkdir(parents=True)
+    command = f'["{sys.executable}", "-m", "ipykernel_launcher", "-f", "{{connection_file}}"]'
+    (kernels / "kernel.json").write_text(f'{{"argv": {command}, "display_name": "here"}}')
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(textwrap.dedent(QUERY))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(tmp_path))
+        patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        nbclient.NotebookClient(notebook, kernel_name="here", timeout=120).execute()
+    shown = [
+        output["data"]["text/plain"]
+        for output in notebook.cells[0].outputs
+        if output["output_type"] == "display_data"
+    ]
+    assert len(shown) == 1  # one display, brought up to date
+    assert "sem_filter   300 / 300" in shown[0]
+    assert "300 of 300 rows" in shown[0]
+
+
+def test_a_setting_wins_over_the_terminal() -> None:
+    assert wanted(True)
+    assert not wanted(False)
+    assert not wanted(None)  # the tests' output is redirected
+
+
+def test_of_an_unknown_total_only_what_is_done_is_shown() -> None:
+    snapshot = Snapshot((OperatorProgress("sem_filter", 7),), done=5)
+    assert lines(snapshot, 1.0) == [("sem_filter", "7", "7.0 rows/s", "")]
+    assert summary(snapshot, 3_700.0) == "5 rows  1:01:40"
+
+
+def test_a_drawing_that_fails_ends_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def snapshot(self) -> Snapshot:
+            raise RuntimeError
+
+    monkeypatch.setattr("semops.progress.DELAY_S", 0.0)
+    display, query = Display(), Broken()
+    display.watch(query)
+    display.touch(query)
+    display.forget(query)
+    display.forget(query)
