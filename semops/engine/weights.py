@@ -32,7 +32,7 @@ def fingerprint(folder: Path) -> str:
     ...     weights = Path(name, "model.safetensors")
     ...     _ = weights.write_bytes(b"abc")
     ...     before = fingerprint(Path(name))
-    ...     _ = weights.write_bytes(b"abd")
+    ...     _ = weights.write_bytes(b"xyz")
     ...     before == fingerprint(Path(name))
     False
     """

@@ -130,15 +130,25 @@ class Filter:
     columns: tuple[str, ...]
     name: str | None = None
     probability: str | None = None
+    nulls: str = "null"
+    min_margin: float = 0.0
 
     def build(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        return frame.sem_filter(self.instruction, name=self.name, probability=self.probability)
+        return frame.sem_filter(
+            self.instruction,
+            name=self.name,
+            probability=self.probability,
+            nulls=self.nulls,
+            min_margin=self.min_margin,
+        )
 
     def run(self, rows: Rows, place: int, ask: Asked) -> Rows:
         out = []
         for row in rows:
             values = {name: row[name] for name in self.columns}
-            verdict, share = judged(place, "sem_filter", self.instruction, values, ask)
+            verdict, share = judged(
+                place, "sem_filter", self.instruction, values, ask, self.nulls, self.min_margin
+            )
             new = dict(row)
             if self.name is not None:
                 new[self.name] = verdict
@@ -156,10 +166,15 @@ class Map:
     name: str
     max_tokens: int = 256
     on_cutoff: str = "null"
+    nulls: str = "null"
 
     def build(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         return frame.sem_map(
-            self.instruction, self.name, max_tokens=self.max_tokens, on_cutoff=self.on_cutoff
+            self.instruction,
+            self.name,
+            max_tokens=self.max_tokens,
+            on_cutoff=self.on_cutoff,
+            nulls=self.nulls,
         )
 
     def run(self, rows: Rows, place: int, ask: Asked) -> Rows:
@@ -167,7 +182,7 @@ class Map:
 
     def _text(self, row: Row, place: int, ask: Asked) -> str | None:
         values = {name: row[name] for name in self.columns}
-        if None in values.values():
+        if self.nulls == "null" and None in values.values():
             return None
         reply = ask(place, "sem_map", self.instruction, values)
         if reply.failure is not None or reply.answer is None:
@@ -210,17 +225,25 @@ Op = Keep | Compute | Head | Select | Drop | Rename | Filter | Map | Join
 
 
 def judged(
-    place: int, operator: str, instruction: str, values: Row, ask: Asked
+    place: int,
+    operator: str,
+    instruction: str,
+    values: Row,
+    ask: Asked,
+    nulls: str = "null",
+    min_margin: float = 0.0,
 ) -> tuple[bool | None, float | None]:
     """Return a predicate's verdict and its probability."""
-    if None in values.values():
+    if nulls == "null" and None in values.values():
         return None, None
     reply = ask(place, operator, instruction, values)
     if reply.failure is not None or reply.answer is None:
         return None, None
     share = min(max(float(reply.answer), 1e-6), 1 - 1e-6)
     margin = math.log(share) - math.log(1 - share)
-    return (None, None) if margin == 0 else (margin > 0, 1 / (1 + math.exp(-margin)))
+    if margin == 0:
+        return None, None
+    return None if abs(margin) < min_margin else margin > 0, 1 / (1 + math.exp(-margin))
 
 
 def build(frame: pl.DataFrame, ops: tuple[Op, ...]) -> pl.LazyFrame:

@@ -366,6 +366,8 @@ after = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_s
 assert after == states
 assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 assert torch.set_num_threads is set_num_threads
+import multiprocessing
+assert multiprocessing.get_start_method(allow_none=True) is None
 changed = {name for name in before | os.environ if before.get(name) != os.environ.get(name)}
 assert all(name.startswith(("VLLM_", "TORCH", "TRITON")) for name in changed), changed
 assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in changed

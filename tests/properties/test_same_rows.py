@@ -100,6 +100,8 @@ def operators(draw: st.DrawFn, schema: dict[str, Any], number: int) -> oracle.Op
     read = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True)))
     asked = " and ".join(f"{{{name}}}" for name in read)
     new = f"c{number}"
+    nulls = draw(st.sampled_from(["null", "null", "text"]))
+    least = draw(st.sampled_from([0.0, 0.0, 1.0]))
     match kind:
         case "keep":
             return oracle.Keep(draw(st.sampled_from(numbers)), draw(st.integers(-1, 2)))
@@ -128,14 +130,14 @@ def operators(draw: st.DrawFn, schema: dict[str, Any], number: int) -> oracle.Op
         case "filter":
             share = draw(st.sampled_from([None, f"p{number}"]))
             schema.update({share: float} if share else {})
-            return oracle.Filter(f"{asked} is good", read, None, share)
+            return oracle.Filter(f"{asked} is good", read, None, share, nulls, least)
         case "verdict":
             schema.update({new: bool, f"p{number}": float})
-            return oracle.Filter(f"{asked} is good", read, new, f"p{number}")
+            return oracle.Filter(f"{asked} is good", read, new, f"p{number}", nulls, least)
         case "map":
             schema[new] = str
             cap = draw(st.sampled_from([2, 5, 16]))
-            return oracle.Map(f"Say something about {asked}", read, new, cap)
+            return oracle.Map(f"Say something about {asked}", read, new, cap, nulls=nulls)
     free = {"text", "more", f"r{number}", f"s{number}"} - {*schema}
     texts = tuple(
         draw(st.lists(st.sampled_from(sorted(free)), min_size=2, max_size=2, unique=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import multiprocessing
 import os
 import random
 import sys
@@ -93,7 +94,7 @@ def load() -> Any:
 def guarded(*, on_cpu: bool) -> Iterator[None]:
     """Set what vLLM needs while it is imported and started; put back what it changes.
 
-    Put back are the environment, the states of the random generators of Python, NumPy and PyTorch,
+    Put back are the environment, how ``multiprocessing`` starts processes, the states of the random generators of Python, NumPy and PyTorch,
     ``sys.excepthook``, which torch replaces to put a rank before every traceback, and
     ``torch.set_num_threads``, which vLLM's CPU worker replaces by a function that does nothing.
     """
@@ -109,6 +110,7 @@ def guarded(*, on_cpu: bool) -> Iterator[None]:
         torch = None
     torch_state = _torch_state(torch)
     excepthook = sys.excepthook
+    started_by: str | None = multiprocessing.get_start_method(allow_none=True)
     try:
         with warnings.catch_warnings():
             # vLLM's use of deprecated functions is nothing that the user could change.
@@ -116,6 +118,8 @@ def guarded(*, on_cpu: bool) -> Iterator[None]:
             yield
     finally:
         sys.excepthook = excepthook
+        if started_by is None:  # so that the user can still choose how processes are started
+            multiprocessing.set_start_method(None, force=True)
         random.setstate(python_state)
         if numpy_state is not None:
             sys.modules["numpy"].random.set_state(numpy_state)
