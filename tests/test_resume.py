@@ -162,7 +162,7 @@ print(json.dumps(out.to_dicts()))
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KILLS", "3"))))
 def test_a_killed_run_asks_only_for_what_is_missing(tmp_path: Path, seed: int) -> None:
     cache, log = tmp_path / "answers.sqlite", tmp_path / "calls"
     command = [sys.executable, "-c", RUN, str(cache), str(log)]
