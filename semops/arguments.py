@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from semops.errors import ConfigError
 
 
@@ -58,10 +60,10 @@ def answer_of(answers: tuple[str, str]) -> Callable[[object], str]:
     """
 
     def text(answer: object) -> str:
-        if isinstance(answer, bool):
+        if isinstance(answer, (bool, np.bool_)):
             return answers[0] if answer else answers[1]
-        if answer in answers:
-            return str(answer)
+        if isinstance(answer, str) and answer in answers:
+            return answer
         raise ConfigError(
             f"the answer {answer!r} must be True or False, or one of {answers[0]!r} and {answers[1]!r}."
         )

@@ -62,7 +62,10 @@ def explain(
         lazy = sorted(key for key, value in names.items() if isinstance(value, pl.LazyFrame))
         _fail(f"{path} has no {name!r}. Lazy frames there: {', '.join(lazy) or 'none'}.")
     made = names[name]
-    frame = made() if callable(made) and not isinstance(made, pl.LazyFrame) else made
+    try:
+        frame = made() if callable(made) and not isinstance(made, pl.LazyFrame) else made
+    except Exception as error:  # noqa: BLE001 - whatever the user's function does
+        _fail(f"{name}() failed: {type(error).__name__}: {error}")
     if not isinstance(frame, pl.LazyFrame):
         _fail(f"{name!r} is a {type(frame).__name__}, not a lazy frame.")
     try:

@@ -12,6 +12,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from semops.errors import ConfigError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
+_NO = frozenset({"0", "false", "f", "no", "n", "off", "none", ""})
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
 
 
@@ -59,7 +61,7 @@ class Settings(BaseSettings):
     )
     controller: str = Field(
         "demand",
-        pattern=r"^(demand|kalypso|static)(:\d+(\.\d+)?)*$",
+        pattern=r"^(demand|kalypso|static(:\d+(\.\d+)?)*)$",
         description="Admission controller: 'demand', 'kalypso', or 'static' with shares, 'static:1:9'",
     )
     pinning: Literal["auto", "virtual"] = Field(
@@ -92,17 +94,28 @@ class Settings(BaseSettings):
         default_factory=lambda: Path.home() / ".cache" / "semops",
         description="Folder for converted models and kept answers",
     )
-    progress: bool | None = Field(
-        None, description="Show progress on stderr; None: in a terminal or a notebook"
+    progress: bool = Field(
+        default=True, description="Show progress, in a terminal on stderr and in notebooks"
     )
 
     @field_validator("cache", mode="before")
     @classmethod
     def _parse_cache(cls, value: object) -> object:
-        if value is None:
-            return False
-        words = {"0": False, "false": False, "off": False, "1": True, "true": True, "on": True}
-        return words.get(value.lower(), Path(value)) if isinstance(value, str) else value
+        if value is None or isinstance(value, (bool, Path)):
+            return value or False
+        if not isinstance(value, str):
+            message = "it is neither True, False nor a file"
+            raise ValueError(message)  # noqa: TRY004 - pydantic takes this one
+        word = value.strip().lower()
+        if word in _YES | _NO:
+            return word in _YES
+        path = Path(value)
+        if not path.suffix and len(path.parts) < 2:
+            message = (
+                f"is that a file? Then write './{value}' or '{value}.sqlite'; else True or False"
+            )
+            raise ValueError(message)
+        return path
 
     @field_validator("kv_memory", "cache_limit", mode="before")
     @classmethod
@@ -137,6 +150,9 @@ OPTION_FIELDS = frozenset(
 )
 """Settings that ``semops.options`` may change for a block."""
 
+BUILD_FIELDS = frozenset({"prompt_style", "on_error", "nulls", "overflow"})
+"""Those of them that an operator takes when it is built."""
+
 
 def cache_path(settings: Settings) -> Path | None:
     """Return the file that answers are kept in, or None where they are not.
@@ -147,8 +163,8 @@ def cache_path(settings: Settings) -> Path | None:
     'answers.sqlite'
     """
     if settings.cache is True:
-        return settings.cache_dir.expanduser() / "answers.sqlite"
-    return settings.cache.expanduser() if isinstance(settings.cache, Path) else None
+        return settings.cache_dir.expanduser().absolute() / "answers.sqlite"
+    return settings.cache.expanduser().absolute() if isinstance(settings.cache, Path) else None
 
 
 def load(**explicit: object) -> Settings:

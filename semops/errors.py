@@ -74,7 +74,8 @@ class EngineError(SemopsError, RuntimeError):
     """The engine can't be started or failed, or a request did under ``on_error="raise"``."""
 
     partial: Any = None
-    """Rows that a collect had finished before the engine failed, as a Polars frame, if there are any."""
+    """After an engine failed in a ``collect``: the rows that its topmost semantic operator had given out, in
+    order, as a Polars frame; None where there are none. Work of Polars' above it is not done on them."""
 
 
 class CapacityError(EngineError):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from semops.errors import ConfigError
-from semops.serialize import text_of
+from semops.serialize import text_of, values_of
 
 ANSWER = "answer"
 """Name of the answer's column (in any case) in examples given as rows."""
@@ -59,7 +59,7 @@ def bind_examples(
         return ()
     if isinstance(examples, pl.LazyFrame):
         examples = examples.collect()
-    rows = examples.to_dicts() if isinstance(examples, pl.DataFrame) else examples
+    rows = _rows(examples) if isinstance(examples, pl.DataFrame) else examples
     if isinstance(rows, (str, Mapping)) or not isinstance(rows, Sequence):
         raise ConfigError(
             f"examples={type(examples).__name__} must be a Polars frame with a column {ANSWER!r}, a "
@@ -68,11 +68,21 @@ def bind_examples(
     return tuple(_bound(number, row, columns, answer_text) for number, row in enumerate(rows))
 
 
+def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    values = [values_of(column) for column in frame.get_columns()]
+    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
 def _bound(
     number: int, given: Any, columns: Sequence[str], answer_text: Callable[[Any], str]
 ) -> Example:
     place = f"examples[{number}]"
     if isinstance(given, Mapping):
+        if any(column.lower() == ANSWER for column in columns):
+            raise ConfigError(
+                f"the instruction reads a column {ANSWER!r}, so an example's answer can't be told from "
+                f"it. Give pairs (row, answer)."
+            )
         found = next((key for key in given if str(key).lower() == ANSWER), None)
         row, answer = given, given.get(found)
         if found is None:
@@ -96,13 +106,24 @@ def _bound(
             raise _lacks(place, column, columns, row)
         if row[column] is None:
             raise ConfigError(f"{place} has NULL in {column!r}. Leave the example out.")
-        fields.append((column, text_of(row[column])))
+        text = text_of(row[column])
+        if not _encodes(text):
+            raise ConfigError(f"{place} has half a surrogate pair in {column!r}, which is no text.")
+        fields.append((column, text))
     if answer is None:
         raise ConfigError(f"{place} has NULL as its answer. Leave the example out.")
     try:
         return Example(tuple(fields), answer_text(answer))
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _lacks(place: str, name: str, columns: Sequence[str], row: Mapping[Any, Any]) -> ConfigError:

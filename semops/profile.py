@@ -31,6 +31,10 @@ WARNED = {
 """Reasons that a run warns of, and how it puts them."""
 
 
+LISTED = {*WARNED, "truncated", "kept_cut_off"}
+"""Reasons that :meth:`Profile.errors` lists: also those where row or answer are not whole, as wanted."""
+
+
 @dataclass(slots=True)
 class Decisions:
     """How a predicate decided.
@@ -76,7 +80,7 @@ class Decisions:
 
 
 class RowError(NamedTuple):
-    """An answer that became NULL."""
+    """An answer that became NULL, or is not whole."""
 
     row: int
     """Number of the row in the input of the query, after cheap predicates."""
@@ -98,7 +102,7 @@ class QueryLog:
         """Count a NULL; keep its detail where it is an error."""
         with self._lock:
             self.nulls.setdefault(operator, Counter())[reason] += 1
-            if reason in WARNED and len(self.errors) < MAX_ERRORS:
+            if reason in LISTED and len(self.errors) < MAX_ERRORS:
                 self.errors.append(RowError(row, operator, reason, detail))
 
     def verdict(self, operator: str, margin: float, shift: float, mass: float) -> None:
@@ -152,7 +156,7 @@ class Profile:
     """Budgets and queues of plans with a join over time; the last 10,000 changes of each pipeline."""
 
     def errors(self) -> pl.DataFrame:
-        """Return the answers that became NULL as a frame (row, operator, reason, detail)."""
+        """Return the answers that became NULL, or are not whole, as a frame (row, operator, reason, detail)."""
         import polars as pl
 
         schema = {"row": pl.Int64, "operator": pl.String, "reason": pl.String, "detail": pl.String}

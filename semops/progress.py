@@ -187,9 +187,14 @@ class Display:
             from rich.console import Console
             from rich.live import Live
 
-            # It is drawn only when touched, so that no thread of its own outlives an interrupt.
+            # It is drawn only when touched, so that no thread of its own outlives an interrupt. What
+            # the program prints goes where it always goes: redirected, it would end on the terminal.
             self._live = Live(
-                console=Console(stderr=True, highlight=False), transient=True, auto_refresh=False
+                console=Console(stderr=True, highlight=False),
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
             )
             self._live.start()
         self._live.update(_drawing(entries), refresh=True)
@@ -199,16 +204,16 @@ display = Display()
 """The process's one."""
 
 
-def wanted(setting: bool | None) -> bool:  # noqa: FBT001 - a setting
-    """Return whether progress is shown: as the setting says, or in terminals and notebooks only.
+def wanted(setting: bool) -> bool:  # noqa: FBT001 - a setting
+    """Return whether progress is shown: in terminals and notebooks, unless it is switched off.
 
     Examples
     --------
     >>> wanted(False)
     False
     """
-    if setting is not None:
-        return setting
+    if not setting:
+        return False
     with suppress(Exception):  # stderr may be closed, or be no file
         return in_notebook() or sys.stderr.isatty()
     return False
@@ -255,15 +260,16 @@ def _padded(rows: list[tuple[str, str, str, str]]) -> list[list[str]]:
 def _drawing(entries: list[_Entry]) -> Group:
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     now = time.monotonic()
-    parts: list[Table | str] = []
+    parts: list[Table | Text] = []
     for entry in entries:
         seconds = now - entry.since_s
         table = Table.grid(padding=(0, 2))
         for line in lines(entry.last, seconds):
-            table.add_row(*line)
-        parts += [table, summary(entry.last, seconds)]
+            table.add_row(*map(Text, line))  # a name may look like markup
+        parts += [table, Text(summary(entry.last, seconds))]
     return Group(*parts)
 
 

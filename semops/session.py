@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from semops.errors import ConfigError, EngineError
@@ -25,6 +26,9 @@ _engine: EngineThread | None = None
 _overrides: list[EngineThread] = []
 """Engines that replace the process's own for a block, the innermost last."""
 _options: list[dict[str, Any]] = []
+"""Options of queries that run in a block, for the whole process: Polars runs sources on threads of its own."""
+_build_options: ContextVar[dict[str, Any]] = ContextVar("semops_build_options", default={})  # noqa: B039
+"""Options of operators built in a block, by thread and asynchronous task; it is never changed, only replaced."""
 _profiles: list[Profile] = []
 """Profiles that collect what runs now, the innermost last."""
 _last_profile: Profile | None = None
@@ -43,6 +47,7 @@ def settings() -> Settings:
         changes: dict[str, Any] = {}
         for layer in _options:
             changes.update(layer)
+        changes.update(_build_options.get())
         return _settings.model_copy(update=changes) if changes else _settings
 
 
@@ -91,8 +96,9 @@ def options(**changes: Any) -> Iterator[None]:
     Parameters
     ----------
     changes
-        ``prompt_style`` and ``on_error`` hold for operators built in the block, ``executor`` for
-        queries that start in it.
+        ``prompt_style``, ``on_error``, ``nulls`` and ``overflow`` hold for operators built in the
+        block, by this thread or asynchronous task. The others hold for all queries of the process that
+        start while it lasts.
 
     Raises
     ------
@@ -105,7 +111,7 @@ def options(**changes: Any) -> Iterator[None]:
     ...     settings().executor
     'blocking'
     """
-    from semops.config import OPTION_FIELDS, load
+    from semops.config import BUILD_FIELDS, OPTION_FIELDS, load
 
     unknown = sorted(set(changes) - OPTION_FIELDS)
     if unknown:
@@ -115,7 +121,10 @@ def options(**changes: Any) -> Iterator[None]:
             f"Use semops.configure for the others."
         )
     checked = load(**changes)
-    layer = {name: getattr(checked, name) for name in changes}
+    found = {name: getattr(checked, name) for name in changes}
+    layer = {name: value for name, value in found.items() if name not in BUILD_FIELDS}
+    building = {name: value for name, value in found.items() if name in BUILD_FIELDS}
+    token = _build_options.set({**_build_options.get(), **building})
     with _lock:
         _options.append(layer)
     try:
@@ -123,6 +132,7 @@ def options(**changes: Any) -> Iterator[None]:
     finally:
         with _lock:
             _options[:] = [other for other in _options if other is not layer]
+        _build_options.reset(token)
 
 
 def engine() -> EngineThread:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from semops.operators import Deciding, Operator
 
 
+TIE = 1e-9
+"""Log odds that are rounding noise, in nats."""
+
+
 class Value(NamedTuple):
     """What an answer means."""
 
@@ -99,7 +103,7 @@ def _verdict(
     yes, no = (logprobs.get(choice, -math.inf) for choice in choices)
     raw = yes - no
     margin = raw - shift
-    if math.isnan(margin) or margin == 0:
+    if math.isnan(margin) or abs(margin) < TIE:
         calibrated = f", of which calibration takes {shift}" if shift else ""
         return Value(None, "undecided", f"log probabilities {yes} and {no}{calibrated}")
     probability = probability_of(margin)

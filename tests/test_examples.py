@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 from spelling import Spelling
@@ -126,3 +127,23 @@ def test_examples_of_a_join_name_the_columns_of_the_result() -> None:
         examples=[{"text": "a", "text_right": "b", "answer": True}],
     )
     assert source(frame).operator.asking.examples[0].fields == (("text", "a"), ("text_right", "b"))
+
+
+def test_an_answer_is_not_taken_for_a_column_of_that_name() -> None:
+    frame = pl.DataFrame({"answer": ["looong"]})
+    with pytest.raises(ConfigError, match="Give pairs"):
+        frame.sem_map("Shorten {answer}", examples=[{"answer": "looong", "Answer": "short"}])
+    lazy = frame.sem_map("Shorten {answer}", examples=[({"answer": "looong"}, "short")])
+    assert source(lazy).operator.asking.examples == (((("answer", "looong"),), "short"),)
+
+
+def test_values_of_an_example_read_as_those_of_a_row() -> None:
+    shots = pl.DataFrame(
+        {"n": [0.1], "answer": [True]}, schema={"n": pl.Float32, "answer": pl.Boolean}
+    )
+    lazy = pl.DataFrame({"n": [0.2]}).sem_filter("{n} is small", examples=shots)
+    assert source(lazy).operator.asking.examples[0].fields == (("n", "0.1"),)
+    lazy = FRAME.sem_filter("{text} is praise", examples=[("fine", np.bool_(True))])
+    assert source(lazy).operator.asking.examples[0].answer == "True"
+    with pytest.raises(ConfigError, match="half a surrogate pair"):
+        FRAME.sem_filter("{text} is praise", examples=[("\ud800", True)])

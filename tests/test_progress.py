@@ -100,6 +100,27 @@ def test_a_terminal_shows_it_and_keeps_nothing(code: str, last: str) -> None:
     assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h")  # the cursor is back
 
 
+PRINTS = """
+import polars as pl, semops
+from semops.testing import Reply, replay
+frame = pl.DataFrame({"text": [f"row {i}" for i in range(30)]})
+with replay(lambda *_: Reply("x", 0.1), max_running=2):
+    lazy = frame.sem_map("Sum up {text}", "[red]x[/blue]")
+    for batch in lazy.collect_batches(chunk_size=1, maintain_order=True):
+        for text in batch["text"]:
+            print(text, flush=True)
+"""
+
+
+def test_what_the_program_prints_goes_where_it_went(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code = f"import sys\nsys.stdout = open({str(out)!r}, 'w')\n{PRINTS}"
+    seen = in_terminal(code, interrupt=False)
+    assert out.read_text().splitlines() == [f"row {i}" for i in range(30)]
+    assert "row 1" not in seen
+    assert "sem_map:[red]x[/blue]" in seen
+
+
 def test_redirected_output_holds_none_of_it() -> None:
     done = subprocess.run([sys.executable, "-c", QUERY], capture_output=True, text=True, check=True)
     assert done.stdout == "rows 300\n"
@@ -129,10 +150,9 @@ def test_a_notebook_shows_it(tmp_path: Path) -> None:
     assert "300 of 300 rows" in shown[0]
 
 
-def test_a_setting_wins_over_the_terminal() -> None:
-    assert wanted(True)
+def test_redirected_output_wins_over_the_setting() -> None:
     assert not wanted(False)
-    assert not wanted(None)  # the tests' output is redirected
+    assert not wanted(True)  # the tests' output is redirected
 
 
 def test_of_an_unknown_total_only_what_is_done_is_shown() -> None:

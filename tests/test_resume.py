@@ -183,3 +183,32 @@ def test_a_killed_run_asks_only_for_what_is_missing(tmp_path: Path, seed: int) -
     assert len(set(calls)) == distinct
     assert len(calls) - distinct <= 16 * kills
     assert answer_cache.info(cache).answers == distinct
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [("yes", True), (" 1", True), ("On", True), ("no", False), ("n", False), ("", False)],
+)
+def test_words_switch_it_on_and_off(word, kept, monkeypatch, tmp_path) -> None:
+    from semops.config import Settings, cache_path
+
+    monkeypatch.setenv("SEMOPS_CACHE", word)
+    found = cache_path(Settings(cache_dir=tmp_path))
+    assert found == (tmp_path / "answers.sqlite" if kept else None)
+
+
+@pytest.mark.parametrize("cache", ["answers", 2, 0.5])
+def test_what_is_neither_word_nor_file_is_told(cache) -> None:
+    with pytest.raises(ConfigError, match="cache="), semops.options(cache=cache):
+        pass
+
+
+def test_a_cache_that_is_deleted_is_made_again(cache: Path) -> None:
+    with replay(answer) as log:
+        query().collect()
+        once = len(log.calls)
+        cache.unlink()
+        query().collect()
+        assert len(log.calls) == 2 * once
+        query().collect()
+        assert len(log.calls) == 2 * once

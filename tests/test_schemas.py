@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import json
+import warnings
 from typing import Annotated, Literal, Optional
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 import semops
+from semops import schemas
 from semops.errors import ConfigError, UnsupportedError
 from semops.schemas import read, shape_of, written
 from semops.testing import Reply, replay
@@ -215,3 +217,138 @@ def test_what_is_written_is_read_again(review: Review) -> None:
     assert found.value["tone"] == review.tone.value
     assert found.value["aspects"] == [aspect.model_dump() for aspect in review.aspects]
     assert found.value["day"] == review.day
+
+
+def asked(schema, answer):
+    """Return the value and the reason of one answer."""
+    with replay(lambda *_: answer), warnings.catch_warnings():
+        warnings.simplefilter("ignore", semops.SemopsWarning)
+        out = FRAME.head(1).sem_map("Read {text}", "out", schema=schema, max_tokens=16).collect()
+    assert out["out"].dtype == FRAME.sem_map("{text}", "out", schema=schema).collect_schema()["out"]
+    reasons = semops.last_profile().errors()["reason"].to_list()
+    return out["out"].to_list()[0], reasons[0] if reasons else ""
+
+
+class Strict(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def _check(cls, value):
+        return {1: 1}[value]
+
+
+def test_a_validator_that_raises_anything_makes_the_answer_invalid():
+    assert asked(Strict, {"n": 1}) == ({"n": 1}, "")
+    assert asked(Strict, {"n": 2}) == (None, "invalid")
+    with pytest.raises(ConfigError, match="KeyError: 3"):
+        FRAME.sem_map("Read {text}", schema=Strict, examples=[("x", {"n": 3})])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Literal["a", "b", None],  # noqa: PYI061 - another spelling
+        Literal["a", "b"] | None,
+        Annotated[Literal["a", "b"] | None, Field(description="d")],
+    ],
+    ids=["literal", "union", "annotated"],
+)
+def test_an_optional_choice_may_be_null(schema):
+    assert asked(schema, "null") == (None, "")
+    assert asked(schema, '"b"') == ("b", "")
+
+
+def test_choices_are_taken_as_they_are():
+    assert asked(Literal["a", " a"], " a") == (" a", "")
+    assert asked(Literal[" good", " bad"], " bad") == (" bad", "")
+    assert asked(Literal["good", "bad"], " good\n") == ("good", "")
+
+
+class Limited(BaseModel):
+    model_config = {"str_strip_whitespace": True}
+    mine: str = Field(max_length=32)
+    free: str
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"mine": "x" * 32, "free": "x" * 31}, ""),
+        ({"mine": "x", "free": "x" * 32}, "cut_off"),
+        ({"mine": "x", "free": "word" + " " * 28}, "cut_off"),
+    ],
+)
+def test_only_the_limit_that_we_set_cuts(value, reason):
+    answer = Reply(json.dumps(value))
+    with replay(lambda *_: answer), warnings.catch_warnings():
+        warnings.simplefilter("ignore", semops.SemopsWarning)
+        lazy = FRAME.head(1).sem_map("Read {text}", "out", schema=Limited, max_tokens=16)
+        found = shape_of(Limited, 16)
+        lazy.collect()
+    assert read(found, answer.answer).cut is (reason == "cut_off")
+
+
+@pytest.mark.parametrize(
+    "name", ["_p", "__x", "model_config", "schema", "copy", "json", "a b", "1"]
+)
+def test_a_struct_may_have_any_field_names(name):
+    dtype = pl.Struct({name: pl.Int64, "other": pl.String})
+    assert name in json.loads(shape_of(dtype).json_schema)["properties"]
+    assert asked(dtype, {name: 3, "other": "x"}) == ({name: 3, "other": "x"}, "")
+    assert written(shape_of(dtype), {name: 3, "other": "x"}) == json.dumps(
+        {name: 3, "other": "x"}, separators=(",", ":")
+    )
+
+
+class Aliased(BaseModel):
+    stars: int = Field(alias="Sterne")
+
+
+class Excluded(BaseModel):
+    stars: int = Field(exclude=True)
+
+
+def test_examples_are_what_the_grammar_takes():
+    assert written(shape_of(Aliased), {"Sterne": 3}) == '{"Sterne":3}'
+    with pytest.raises(ConfigError, match="does not take back"):
+        written(shape_of(Excluded), {"stars": 3})
+    with pytest.raises(ConfigError):
+        written(shape_of(float), float("nan"))
+
+
+def test_times_have_no_offset():
+    assert "date-time" not in shape_of(dt.datetime).json_schema
+    assert asked(dt.datetime, '"2024-05-01T10:00:00Z"') == (None, "invalid")
+    assert asked(pl.Datetime, '"2024-05-01T10:00:00+02:00"') == (None, "invalid")
+    assert asked(dt.time, '"10:00:00+02:00"') == (None, "invalid")
+    assert asked(dt.datetime, '"2024-05-01T10:00:00"')[0] == dt.datetime(2024, 5, 1, 10)  # noqa: DTZ001
+
+
+def test_numbers_without_end_are_invalid():
+    assert asked(pl.Float32, "1e300") == (None, "invalid")
+    assert asked(float, "1e999") == (None, "invalid")
+
+
+@pytest.mark.parametrize("schema", [pl.Int64, pl.Int128, pl.UInt64, int], ids=str)
+def test_the_grammar_counts_no_further_than_it_can(schema):
+    assert "9223372036854775808" not in shape_of(schema).json_schema
+    assert "18446744073709551615" not in shape_of(schema).json_schema
+
+
+class Word(enum.StrEnum):
+    A = "a"
+
+
+def test_odd_types_are_taken_or_told():
+    assert asked(Literal[Word.A, "b"], "a") == ("a", "")
+    for schema in ({}, [int]):
+        with pytest.raises(UnsupportedError, match="is no type"):
+            FRAME.sem_map("{text}", schema=schema)
+
+
+def test_polars_types_leave_nothing_behind():
+    before = len(schemas._kept)
+    for number in range(5):
+        shape_of(pl.Struct({f"a{number}": pl.Int8}))
+    assert len(schemas._kept) == before

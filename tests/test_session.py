@@ -281,3 +281,23 @@ with replay(lambda *_: True):
 def test_a_forked_process_says_so_instead_of_waiting_for_ever() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_options_of_operators_hold_for_the_thread_that_sets_them() -> None:
+    seen = []
+    inside, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with semops.options(prompt_style="raw", on_error="raise"):
+            inside.set()
+            done.wait(5)
+            seen.append(session.settings().prompt_style)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait(5)
+    assert session.settings().prompt_style == "chat"
+    done.set()
+    thread.join()
+    assert seen == ["raw"]
+    assert session.settings().prompt_style == "chat"

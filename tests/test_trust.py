@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import polars as pl
 import pytest
@@ -182,3 +183,29 @@ def test_wrong_options_are_told_at_once(options, message) -> None:
 def test_a_wrong_temperature_is_told() -> None:
     with pytest.raises(ConfigError, match="temperature=-1 must be a number of at least 0"):
         FRAME.sem_map("Say {text}", temperature=-1)
+
+
+@pytest.mark.parametrize("share", [0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9])
+def test_a_verdict_that_calibration_takes_off_whole_is_undecided(share) -> None:
+    query = FRAME.sem_filter("{text} is so", name="v", calibrate=True)
+    with replay(lambda *_: share), pytest.warns(semops.SemopsWarning, match="6 undecided"):
+        assert query.collect()["v"].null_count() == 6
+
+
+def test_a_row_of_which_nothing_is_left_is_not_asked_about() -> None:
+    frame = pl.DataFrame({"text": ["I hate it, truly " * 9, "I love it, truly " * 9]})
+    for instruction in ("Say " + "so " * 200 + "{text}", "Say " + "so " * 228 + "{text}"):
+        query = frame.sem_map(instruction, "out", max_tokens=16, overflow="truncate")
+        with (
+            replay(lambda _o, _i, row: row["text"], context_tokens=256) as log,
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", semops.SemopsWarning)
+            out = query.collect()
+        reasons = semops.last_profile().errors()["reason"].to_list()
+        if log.calls:
+            assert len(log.calls) == 2
+            assert set(reasons) == {"truncated"}
+        else:
+            assert reasons == ["over_context"] * 2
+            assert out["out"].null_count() == 2

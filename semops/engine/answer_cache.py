@@ -14,6 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -22,13 +23,18 @@ from semops.errors import ConfigError
 
 FORMAT = 1
 """Number of the file's layout; another one is refused."""
-BUSY_S = 30.0
-"""How long to wait for another process that writes, in seconds."""
+APPLICATION = 0x73656D6F
+"""What tells such a file from other databases of SQLite."""
+OPEN_S = 10.0
+"""How long to wait for another process when a file is opened or closed, in seconds."""
+BUSY_S = 0.2
+"""How long to wait for one before a write is put off; all queries wait with it, in seconds."""
 CHECK_EVERY = 256
 """Answers between two looks at the file's size."""
 EVICTED_SHARE = 0.2
 """Share of the answers that goes when the file is too large, those used longest ago first."""
 _DAY_S = 86_400
+CLOSED = "closed"
 T = TypeVar("T")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -92,24 +98,44 @@ class AnswerCache:
         self.problem = ""
         """Why it is no longer used, or empty."""
         self._identity = identity.encode()
-        self._connection = _connect(path)
+        self._connection = _connect(path, make=True)
+        self._connection.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
+        # A killed process loses nothing; only a crash of the machine may lose the last answers.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA wal_autocheckpoint = 200")
+        self._file = path.stat()
         self._new: dict[bytes, tuple[str, str, int]] = {}
         self._used: set[bytes] = set()
         self._since_check = 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether it works, and its file is still there."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return not self.problem and os.path.samestat(found, self._file)
 
     def get(self, key: bytes) -> Answer | None:
         """Return the answer to a request, or None."""
         whole = self._key(key)
         found = self._new.get(whole)
         if found is None:
-            rows = self._guarded(lambda c: c.execute(_GET, (whole,)).fetchall())
+            try:
+                rows = self._guarded(lambda c: c.execute(_GET, (whole,)).fetchall())
+            except _BusyError:
+                return None
             if not rows:
                 return None
             *found, day = rows[0]
             if day != _today():
                 self._used.add(whole)
         text, scores, output_tokens = found
-        logprobs = {int(token): score for token, score in json.loads(scores)}
+        try:
+            logprobs = {int(token): float(score) for token, score in json.loads(scores)}
+        except (TypeError, ValueError):  # a damaged file: the answer is asked for again
+            return None
         return Answer(text, Finish.STOP, output_tokens, logprobs=logprobs)
 
     def put(self, key: bytes, answer: Answer) -> None:
@@ -136,19 +162,26 @@ class AnswerCache:
                 connection.executemany(_PUT, rows)
                 connection.executemany("UPDATE answers SET day = ? WHERE key = ?", used)
 
-        self._guarded(write)
+        try:
+            self._guarded(write)
+        except _BusyError:  # another process writes: next time
+            return
         self._since_check += len(rows)
         self._new.clear()
         self._used.clear()
         if self._since_check >= CHECK_EVERY:
             self._since_check = 0
-            self._guarded(self._shrink)
+            with suppress(_BusyError):
+                self._guarded(self._shrink)
 
     def close(self) -> None:
         """Write what is new and let go of the file; safe to call twice."""
-        self.flush()
-        self._connection.close()
-        self.problem = self.problem or "closed"
+        if self.problem != CLOSED:
+            with suppress(sqlite3.Error):
+                self._connection.execute(f"PRAGMA busy_timeout = {int(OPEN_S * 1000)}")
+            self.flush()
+            self._connection.close()
+            self.problem = CLOSED
 
     def _key(self, key: bytes) -> bytes:
         return hashlib.blake2b(key + self._identity, digest_size=16).digest()
@@ -168,10 +201,21 @@ class AnswerCache:
             return None
         try:
             return work(self._connection)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+                raise _BusyError from error
+            self._give_up(error)
         except sqlite3.Error as error:
-            self.problem = f"{type(error).__name__}: {error}"
-            logger.warning("the answer cache %s is not used any more: %s", self.path, self.problem)
-            return None
+            self._give_up(error)
+        return None
+
+    def _give_up(self, error: sqlite3.Error) -> None:
+        self.problem = f"{type(error).__name__}: {error}"
+        logger.warning("the answer cache %s is not used any more: %s", self.path, self.problem)
+
+
+class _BusyError(Exception):
+    """Another process holds the file."""
 
 
 _GET = "SELECT text, logprobs, output_tokens, day FROM answers WHERE key = ?"
@@ -189,9 +233,11 @@ def info(path: Path) -> CacheInfo | None:
     """
     if not path.exists():
         return None
-    connection = _connect(path)
+    connection = _connect(path, make=False)
     try:
         count, oldest = connection.execute("SELECT count(*), min(day) FROM answers").fetchone()
+    except sqlite3.Error as error:
+        raise _broken(path, error) from error
     finally:
         connection.close()
     files = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
@@ -209,47 +255,71 @@ def clear(path: Path) -> int:
     """
     if not path.exists():
         return 0
-    connection = _connect(path)
+    connection = _connect(path, make=False)
     try:
         (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
         with connection:
             connection.execute("DELETE FROM answers")
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error as error:
+        raise _broken(path, error) from error
     finally:
         connection.close()
     return int(count)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, *, make: bool) -> sqlite3.Connection:
+    """Open a cache file; with ``make`` an empty or missing one becomes one."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
+        if make:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(path, timeout=OPEN_S, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(
             f"the answer cache {str(path)!r} can't be opened ({error}). Pass cache= with a file that "
             f"can be written, or cache=False."
         ) from error
     try:
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-        if found not in {0, FORMAT}:
-            raise sqlite3.DatabaseError(f"its format is {found}, this version reads {FORMAT}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        # A killed process loses nothing; only a crash of the machine may lose the last answers.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA wal_autocheckpoint = 200")
-        connection.execute(_SCHEMA)
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-        connection.commit()
+        _check(connection, make=make)
     except sqlite3.Error as error:
         connection.close()
-        raise ConfigError(
-            f"{str(path)!r} is no answer cache of this version ({error}). Pass another file as "
-            f"cache=, or delete this one."
-        ) from error
+        raise _broken(path, error) from error
     return connection
+
+
+def _check(connection: sqlite3.Connection, *, make: bool) -> None:
+    """Make sure that a database is a cache; nothing is changed of one that is not."""
+    application, found = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("application_id", "user_version")
+    )
+    if application == APPLICATION and found == FORMAT:
+        return
+    (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not make or application or found or objects:
+        what = f"its format is {found}" if application == APPLICATION else "it is another database"
+        raise sqlite3.DatabaseError(what)
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    with connection:
+        connection.execute(_SCHEMA)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _broken(path: Path, error: sqlite3.Error) -> ConfigError:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return ConfigError(
+            f"the answer cache {str(path)!r} is held by another process. Try again later, or pass "
+            f"another file as cache=."
+        )
+    return ConfigError(
+        f"{str(path)!r} is no answer cache of this version, or is damaged ({error}). Pass another file "
+        f"as cache=. If it is a cache, delete it."
+    )
 
 
 def _used_bytes(connection: sqlite3.Connection) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from semops.engine.plan import Answer, Request
+    from semops.engine.plan import Answer, Decoding, Request
     from semops.engine.task import Task
 
 LIMIT = 65_536
@@ -41,5 +42,10 @@ def request_key(request: Request) -> bytes:
     False
     """
     digest = hashlib.blake2b(array("q", request.token_ids).tobytes(), digest_size=16)
-    digest.update(repr(request.decoding).encode())
+    digest.update(_text_of(request.decoding))
     return digest.digest()
+
+
+@functools.lru_cache(maxsize=1024)
+def _text_of(decoding: Decoding) -> bytes:
+    return repr(decoding).encode()

@@ -20,6 +20,7 @@ from semops.engine.ledger import Ledger
 from semops.engine.metrics import EngineEvents
 from semops.engine.pinning import Pins
 from semops.engine.task import QueryState, State, Task
+from semops.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,7 +177,10 @@ class Scheduler:
             If it can't be used.
         """
         known = self.caches.get(file)
-        if known is None or known.problem:
+        if known is not None and not known.usable:
+            known.close()
+            known = None
+        if known is None:
             known = AnswerCache(file.path, self.capabilities.identity, file.limit_bytes)
             self.caches[file] = known
         return known
@@ -185,9 +189,20 @@ class Scheduler:
         """Go on with another backend, of the same model and size, after one failed.
 
         What was running is asked again. Prefixes and pins went with the old one.
+
+        Raises
+        ------
+        EngineError
+            If it is smaller than the old one.
         """
+        found, before = backend.capabilities, self.capabilities
+        if found.kv_tokens < before.kv_tokens or found.context_tokens < before.context_tokens:
+            raise EngineError(
+                f"the engine came back with KV memory for {found.kv_tokens:,} tokens instead of "
+                f"{before.kv_tokens:,}. Call semops.close(), and run the query again."
+            )
         self.backend = backend
-        self.capabilities = backend.capabilities
+        self.capabilities = found
         self.pins = Pins(backend, enabled=self.pins.enabled)
         self.events.rebuilt += 1
         for query in list(self.queries.values()):

@@ -20,12 +20,12 @@ from semops.operators import SemMap, reads
 from semops.verdicts import probability_of, read_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from semops.engine.loop import EngineThread
     from semops.engine.plan import Answer
     from semops.engine.scheduler import Scheduler
-    from semops.engine.task import Task
+    from semops.engine.task import QueryState, Task
     from semops.engine.token_program import TokenTuple
     from semops.operators import Operator
     from semops.prompts import Prompter
@@ -44,13 +44,27 @@ class Calibration(NamedTuple):
     """Requests that it took, 0 where they were known."""
 
 
-def calibrate(operator: Operator, prompter: Prompter, engine: EngineThread) -> Calibration:
+def calibrate(
+    operator: Operator,
+    prompter: Prompter,
+    engine: EngineThread,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Calibration:
     """Ask a predicate about rows without content.
+
+    Parameters
+    ----------
+    operator
+        A filter or a join.
+    prompter, engine
+        Of the query that it belongs to.
+    stopped
+        Whether that query has been given up.
 
     Raises
     ------
     EngineError
-        If the engine fails, or gives no probabilities for one of them.
+        If the engine fails, gives no probabilities for one of them, or the query was given up.
     """
     assert not isinstance(operator, SemMap)  # noqa: S101 - maps have no verdict
     choices = prompter.choices(operator)
@@ -61,7 +75,7 @@ def calibrate(operator: Operator, prompter: Prompter, engine: EngineThread) -> C
         call = Call(operator.kind, operator.template.text, values)
         rows.append({"tokens": (*block, *suffix), "call": call})
     program = _Asked([[TokenOperator("calibration", (), choices=choices)]])
-    calls = _run(program, rows, engine)
+    calls = _run(program, rows, engine, stopped)
     margins = []
     for answer in program.answers:
         value = read_answer(operator, answer, choices)
@@ -101,11 +115,16 @@ class _Asked(TokenProgram):
         return Verdict.KEEP
 
 
-def _run(program: _Asked, rows: Sequence[dict[str, object]], engine: EngineThread) -> int:
+def _run(
+    program: _Asked,
+    rows: Sequence[dict[str, object]],
+    engine: EngineThread,
+    stopped: Callable[[], bool],
+) -> int:
     """Run a program on the engine's thread; return how many requests it took."""
     over = threading.Event()
     errors: list[BaseException | None] = []
-    counts = []
+    queries: list[QueryState] = []
 
     def end(error: BaseException | None) -> None:
         errors.append(error)
@@ -120,17 +139,24 @@ def _run(program: _Asked, rows: Sequence[dict[str, object]], engine: EngineThrea
         for number, row in enumerate(rows):
             scheduler.add_tuple(query, program.root(row, number))
         scheduler.close_input(query)
-        counts.append(query.counts)
+        queries.append(query)
+
+    def give_up(scheduler: Scheduler) -> None:
+        for query in queries:
+            scheduler.end_query(query, None)
 
     engine.post(begin)
     while not over.wait(POLL_S):
+        if stopped():
+            engine.post(give_up)
+            raise EngineError("the query was given up")
         if not engine.alive:
             engine.join()
             if not over.is_set():
                 raise engine.reason()
     if errors[0] is not None:
         raise errors[0]
-    return counts[0]["calibration"].calls
+    return queries[0].counts["calibration"].calls
 
 
 def _no_local(task: Task) -> None:

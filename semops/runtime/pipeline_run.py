@@ -278,7 +278,7 @@ class PipelineRun:
         shifts: dict[Operator, float] = {}
         for operator in self.pipeline.operators:
             if not isinstance(operator, SemMap) and operator.deciding.calibrate:
-                shift, calls = calibrate(operator, prompter, engine)
+                shift, calls = calibrate(operator, prompter, engine, lambda: self._stopped)
                 shifts[operator] = shift
                 self._log.calibrated(self._labels[operator], shift, calls)
         return shifts

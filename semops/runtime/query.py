@@ -114,8 +114,8 @@ class Query:
                     kept = [frame for frame in collected if frame.width]
                     base = pl.concat([empty_result(pipeline, base), *kept]).lazy()
         except EngineError as error:
-            if given:
-                error.partial = pl.concat(given)
+            # Not what an inner query had given out: that is another table.
+            error.partial = pl.concat(given) if given else None
             raise
         finally:
             self.finish()

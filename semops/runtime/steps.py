@@ -22,7 +22,7 @@ from semops.prompts import joined
 from semops.runtime.asks import Ask, AskBuilder, engine_step
 from semops.runtime.columns import dtypes_after, steps_to_do
 from semops.runtime.order import OrderBuffer
-from semops.runtime.overflow import cut_lengths
+from semops.runtime.overflow import LEAST, cut_lengths
 from semops.runtime.rows import Batch, Tuple, assemble
 from semops.verdicts import read_answer
 
@@ -284,13 +284,20 @@ class PipelineProgram:
         fields = [
             self._segment(item, name, first=not number) for number, name in enumerate(ask.columns)
         ]
-        lengths = cut_lengths(list(map(len, fields)), ask.longest_block - len(ask.head))
+        least = [
+            len(self.prompter.segment(name, "", first=not number)) + LEAST
+            for number, name in enumerate(ask.columns)
+        ]
+        room = ask.longest_block - len(ask.head)
+        lengths = cut_lengths(list(map(len, fields)), least, room)
+        if lengths is None:
+            return block  # it does not fit, and is told so
         kept = (field[:length] for field, length in zip(fields, lengths, strict=True))
         return joined([ask.head, *kept])
 
     def _note_cut(self, item: Tuple, ask: Ask, room: int) -> None:
         whole = len(self._block(item, ask, ask.columns))
-        if whole > room:
+        if whole > room >= len(self._cut(item, ask)):
             detail = f"{whole} tokens of head and row, room for {room}"
             self.log.null(ask.label, "truncated", detail, item.number)
 

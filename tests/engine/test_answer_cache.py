@@ -192,3 +192,55 @@ def test_several_processes_write_at_once(path: Path) -> None:
         assert writer.exitcode == 0
     cache = AnswerCache(path, "w")
     assert all(cache.get(str(n).encode()) == whole(str(n)) for n in range(700))
+
+
+def test_another_program_s_database_is_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE answers (key TEXT, text TEXT)")
+        other.execute("INSERT INTO answers VALUES ('a', 'precious')")
+    other.close()
+    before = path.read_bytes()
+    for attempt in (lambda: AnswerCache(path, "w"), lambda: answer_cache.info(path)):
+        with pytest.raises(ConfigError, match="it is another database"):
+            attempt()
+    with pytest.raises(ConfigError, match="it is another database"):
+        answer_cache.clear(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_gone_is_noticed(path: Path) -> None:
+    cache = AnswerCache(path, "w")
+    assert cache.usable
+    path.unlink()
+    assert not cache.usable
+    second = AnswerCache(path, "w")
+    assert second.usable
+    assert not cache.usable
+
+
+def test_a_held_file_puts_writing_off(path: Path) -> None:
+    cache = AnswerCache(path, "w")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    cache.put(b"k", whole())
+    cache.flush()
+    assert not cache.problem
+    assert cache.get(b"k") == whole()
+    assert answer_cache.info(path).answers == 0  # reading needs no lock
+    other.execute("COMMIT")
+    other.close()
+    cache.flush()
+    assert answer_cache.info(path).answers == 1
+    cache.close()
+
+
+def test_a_damaged_answer_is_asked_for_again(path: Path) -> None:
+    cache = AnswerCache(path, "w")
+    cache.put(b"k", whole())
+    cache.flush()
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE answers SET logprobs = '[[1'")
+    other.close()
+    assert cache.get(b"k") is None
+    assert not cache.problem

@@ -271,7 +271,12 @@ class ReplayBackend:
             return Answer(
                 "", Finish.ERROR, detail="the replay function gave no text"
             ), reply.delay_s
-        text = _text(reply.answer, request.decoding)
+        try:
+            text = _text(reply.answer, request.decoding)
+            text.encode()
+        except (TypeError, ValueError) as error:
+            failure = f"{type(error).__name__}: {error}"
+            return Answer("", Finish.ERROR, detail=failure), reply.delay_s
         length = max(len(self._tokenizer.encode(text)), 1)
         if reply.cut_off or length > max_tokens:
             short = "".join(_WORDS.findall(text)[:max_tokens])
