@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import subprocess
 import sys
@@ -158,3 +159,15 @@ def test_an_engine_that_fails_in_a_step_is_started_again(model_folder):
     )
     assert done.stdout.endswith("fine\n"), done.stderr
     assert "sentence number" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [pl.Int64, pl.Int128, pl.UInt64, pl.Struct({"n": pl.Int64}), dt.datetime, pl.Time, pl.Date],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::semops.SemopsWarning")
+def test_no_type_is_refused_by_the_engine(engine, reviews, schema):
+    reviews.head(3).sem_map("When was {text}?", "out", schema=schema, max_tokens=40).collect()
+    reasons = set(semops.last_profile().errors()["reason"])
+    assert reasons <= {"cut_off", "invalid"}
