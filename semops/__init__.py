@@ -6,6 +6,8 @@ before the first query is collected.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from semops.errors import (
     CapacityError,
     ConfigError,
@@ -22,6 +24,9 @@ from semops.polars_methods import SemopsWarning, register
 from semops.profile import Profile
 from semops.session import close, configure, last_profile, options, profile
 
+if TYPE_CHECKING:
+    from semops.sql import attach, explain_sql
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -36,9 +41,11 @@ __all__ = [
     "SemopsWarning",
     "TemplateError",
     "UnsupportedError",
+    "attach",
     "close",
     "configure",
     "explain",
+    "explain_sql",
     "last_profile",
     "options",
     "profile",
@@ -46,5 +53,23 @@ __all__ = [
     "sem_join",
     "sem_map",
 ]
+
+_SQL = ("attach", "explain_sql")
+
+
+def __getattr__(name: str) -> Any:
+    """Load the DuckDB front end when it is first used: its dependencies are optional."""
+    if name not in _SQL:
+        msg = f"module 'semops' has no attribute {name!r}"
+        raise AttributeError(msg)
+    try:
+        from semops import sql
+    except ModuleNotFoundError as error:
+        if error.name not in {"duckdb", "sqlglot"}:
+            raise
+        msg = f"semops.{name} needs {error.name}: pip install 'kalypso-semops[sql]'."
+        raise MissingExtraError(msg) from error
+    return getattr(sql, name)
+
 
 register()

@@ -11,9 +11,11 @@ from polars.io.plugins import register_io_source
 
 from semops import progress, session
 from semops.engine.answers import AnswerMemo
+from semops.engine.demand import Wanted
 from semops.engine.loop import EngineThread
 from semops.errors import SchemaError
 from semops.operators import Operator, SemJoin, label
+from semops.planner.ir import Node
 from semops.planner.lower import PhysicalPlan, lower
 from semops.planner.optimize import optimize
 from semops.planner.polars_reader import Pushed, SemanticSource, capture, read
@@ -91,34 +93,60 @@ class SemSource:
 
 def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:
     found, wanted = scopes.find(source)
-    query = Query(
-        plan(source, pushed),
-        _start_engine,
-        found[0].memo if found else AnswerMemo(),
-        wanted,
-        session.settings().executor,
-        session.answer_cache(),
-    )
+    query = start(read(source, pushed), found[0].memo if found else AnswerMemo(), wanted)
     query.keeps_rows = in_scope = scopes.join(query, found)
-    shown = progress.wanted(session.settings().progress)
-    if shown:
-        progress.display.watch(query)
-        query.on_end = functools.partial(progress.display.forget, query)
     try:
-        for frame in query.frames():
-            if shown:
-                progress.display.touch(query)
-            yield frame
+        yield from shown(query)
     finally:
-        query.on_end()
         if not in_scope:
             session.record(query.finish())
 
 
+def shown(query: Query) -> Iterator[pl.DataFrame]:
+    """Run a query and show how far it is, where that is wanted."""
+    watched = progress.wanted(session.settings().progress)
+    if watched:
+        progress.display.watch(query)
+        query.on_end = functools.partial(progress.display.forget, query)
+    try:
+        for frame in query.frames():
+            if watched:
+                progress.display.touch(query)
+            yield frame
+    finally:
+        query.on_end()
+
+
+def start(node: Node, memo: AnswerMemo, wanted: Wanted) -> Query:
+    """Return a query that runs a logical plan on the process's engine.
+
+    Parameters
+    ----------
+    node
+        What to run.
+    memo
+        Answers shared with other queries of the run.
+    wanted
+        What is known about how many rows will be pulled.
+    """
+    return Query(
+        physical(node),
+        _start_engine,
+        memo,
+        wanted,
+        session.settings().executor,
+        session.answer_cache(),
+    )
+
+
+def physical(node: Node) -> PhysicalPlan:
+    """Return how a logical plan will run."""
+    return lower(optimize(node), pipelining=session.settings().executor == "pipelined")
+
+
 def plan(source: SemanticSource, pushed: Pushed) -> PhysicalPlan:
     """Return how a source and all that is fused below it will run."""
-    pipelining = session.settings().executor == "pipelined"
-    return lower(optimize(read(source, pushed)), pipelining=pipelining)
+    return physical(read(source, pushed))
 
 
 def _start_engine() -> tuple[EngineThread, Prompter]:

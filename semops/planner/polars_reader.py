@@ -298,6 +298,15 @@ def one_line(frame: pl.LazyFrame, limit: int = 160) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def direct(frame: pl.LazyFrame) -> tuple[Any, Pushed] | None:
+    """Return the semantic source that gives a frame's rows as they are, and what Polars pushes to it.
+
+    Returns None where Polars does work above it that is not in what it pushes.
+    """
+    leaf = _look(frame)
+    return (leaf.source, leaf.pushed) if leaf is not None and leaf.direct else None
+
+
 def outermost(frame: pl.LazyFrame) -> tuple[Any, Pushed]:
     """Return the semantic source below a frame's row-wise nodes, and what Polars pushes to it.
 

@@ -34,7 +34,7 @@ def test_every_setting_is_documented():
         assert field.description in text
 
 
-@pytest.mark.parametrize("page", ["answers.md"])
+@pytest.mark.parametrize("page", ["answers.md", "sql.md"])
 def test_examples_of_a_page_run(page):
     """A page's examples give what they say, with a function that says yes to all but empty rows."""
 

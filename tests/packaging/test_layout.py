@@ -12,7 +12,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "semops").rglob("*.py"))
 LINE_LIMIT = 400
-HEAVY = ("vllm", "torch", "transformers", "duckdb", "ray", "sentence_transformers", "matplotlib")
+HEAVY = (
+    "vllm",
+    "torch",
+    "transformers",
+    "duckdb",
+    "sqlglot",
+    "ray",
+    "sentence_transformers",
+    "matplotlib",
+)
 
 
 def run(code: str, cwd: Path) -> str:

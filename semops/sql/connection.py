@@ -1,0 +1,328 @@
+"""``semops.attach``: a DuckDB connection whose statements with semantic calls are planned."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import duckdb
+
+from semops.planner.sql_calls import Unplanned
+from semops.planner.sql_parameters import numbered, used
+from semops.planner.sql_reader import SqlPlan, read
+from semops.sql.caller import Caller, caller_of
+from semops.sql.database import StatementDatabase
+from semops.sql.functions import register
+from semops.sql.gather import Running
+from semops.sql.stage_table import Memos
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+_numbers = itertools.count(1)
+STREAM_BUFFER = "1KB"
+PLANNED_TYPES = ("SELECT", "CREATE", "INSERT", "COPY")
+
+
+@dataclass(slots=True)
+class _Ready:
+    """A statement that can be handed to DuckDB."""
+
+    text: str
+    values: Any
+    caller: Caller
+    plan: SqlPlan
+    database: StatementDatabase | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Shared:
+    """What a connection and its cursors share."""
+
+    memos: Memos = field(default_factory=Memos)
+    running: Running = field(default_factory=Running)
+
+
+class Connection:
+    """A DuckDB connection whose ``sql``, ``query`` and ``execute`` plan semantic calls.
+
+    Everything else is the connection's own: ``fetchall``, ``register``, ``table`` and so on.
+
+    Parameters
+    ----------
+    connection
+        The connection.
+
+    Examples
+    --------
+    >>> import semops
+    >>> con = semops.attach()
+    >>> _ = con.execute("CREATE TABLE t AS SELECT 'so kind' AS review")
+    >>> con.sql("SELECT review FROM t WHERE sem_filter('{review} is praise', review)").fetchall()
+    [('so kind',)]
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, shared: _Shared) -> None:
+        self._connection = connection
+        self._shared = shared
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection itself; there semantic calls run as functions."""
+        return self._connection
+
+    def sql(
+        self, query: Any, *, alias: str = "", params: Any = None
+    ) -> duckdb.DuckDBPyRelation | None:
+        """Return a query's relation; other statements are run.
+
+        Parameters
+        ----------
+        query, alias, params
+            As in DuckDB.
+
+        Raises
+        ------
+        TemplateError, ConfigError
+            If an instruction or an option is not allowed.
+        duckdb.Error
+            Whatever DuckDB finds wrong.
+        """
+        return self._sql(query, alias, params, sys._getframe(1))  # noqa: SLF001 - as DuckDB does
+
+    def query(
+        self, query: Any, *, alias: str = "", params: Any = None
+    ) -> duckdb.DuckDBPyRelation | None:
+        """As :meth:`sql`."""
+        return self._sql(query, alias, params, sys._getframe(1))  # noqa: SLF001 - as DuckDB does
+
+    def execute(self, query: Any, parameters: Any = None) -> Self:
+        """Run a statement; the rows are fetched from this connection.
+
+        Parameters
+        ----------
+        query, parameters
+            As in DuckDB.
+
+        Raises
+        ------
+        TemplateError, ConfigError, duckdb.Error
+            As in :meth:`sql`.
+        """
+        frame = sys._getframe(1)  # noqa: SLF001 - as DuckDB does
+        ready = self._ready(query, parameters, frame, supersede=True)
+        if ready is None:
+            caller = caller_of(frame, str(query))
+            caller.call(self._connection.execute, query, parameters)
+        else:
+            ready.caller.call(self._connection.execute, ready.text, ready.values)
+        return self
+
+    def cursor(self) -> Connection:
+        """Return another connection to the same database, planned too."""
+        return Connection(_streaming(self._connection.cursor()), self._shared)
+
+    duplicate = cursor
+
+    def interrupt(self) -> None:
+        """Stop what runs, the semantic queries of this connection and its cursors included."""
+        self._connection.interrupt()  # first, so that it is DuckDB that says so where it can
+        self._shared.running.interrupt()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._connection, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _sql(
+        self, query: Any, alias: str, params: Any, frame: FrameType
+    ) -> duckdb.DuckDBPyRelation | None:
+        ready = self._ready(query, params, frame, supersede=False)
+        given: dict[str, Any] = {"alias": alias} if alias else {}
+        if ready is None:
+            caller = caller_of(frame, str(query))
+            return caller.call(self._connection.sql, query, params=params, **given)  # type: ignore[no-any-return]
+        return ready.caller.call(self._connection.sql, ready.text, params=ready.values, **given)  # type: ignore[no-any-return]
+
+    def _ready(
+        self, query: Any, values: Any, frame: FrameType, *, supersede: bool
+    ) -> _Ready | None:
+        """Run all statements but the last, and plan that; None where there is nothing to plan."""
+        if not isinstance(query, str) or not _may_call(query):
+            return None
+        statements = self._connection.extract_statements(query)
+        if not statements:
+            return None
+        *others, last = statements
+        for statement in others:
+            ready = self._planned(
+                statement, None, caller_of(frame, statement.query), supersede=True
+            )
+            ready.caller.call(self._connection.execute, ready.text, ready.values)
+        caller = caller_of(frame, last.query)
+        return self._planned(last, values, caller, supersede=supersede or bool(others))
+
+    def _planned(
+        self, statement: Any, values: Any, caller: Caller, *, supersede: bool, run: bool = True
+    ) -> _Ready:
+        text = statement.query
+        as_is = _Ready(text, values, caller, SqlPlan(text))
+        named_options = ":=" in text or "=>" in text
+        if not _may_call(text) or not (statement.type.name in PLANNED_TYPES or named_options):
+            return as_is
+        text, named = numbered(text, values)
+        running = self._shared.running
+        database = StatementDatabase(self._connection, caller, named, running, supersede=supersede)
+        names = None
+        if statement.type.name == "SELECT":
+            try:
+                names = [column.name for column in database.describe(text)]
+            except Unplanned:
+                return as_is  # DuckDB says better what is wrong
+        plan = read(text, names, database, f"__sem_{next(_numbers)}_")
+        if run:
+            database.load_own()
+        if plan.reasons:
+            database.share(self._shared.memos)
+        if not plan.changed:
+            return _Ready(statement.query, values, caller, plan, database)
+        ready = _Ready(plan.statement, used(plan.statement, named), caller, plan, database)
+        if plan.stages and statement.type.name == "SELECT":
+            try:
+                database.describe(plan.statement)
+            except Unplanned as reason:
+                plan = SqlPlan(text, reasons=[f"the statement: {reason}"])
+                return _Ready(statement.query, values, caller, plan, database)
+        return ready
+
+
+def attach(connection: duckdb.DuckDBPyConnection | Connection | None = None) -> Connection:
+    """Return a DuckDB connection whose statements with semantic calls are planned.
+
+    Parameters
+    ----------
+    connection
+        A connection; without one a new database in memory is opened. Its database gets the functions
+        ``sem_filter`` and ``sem_map``, which also work on the connection itself.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import semops
+    >>> con = semops.attach()
+    >>> reviews = pl.DataFrame({"text": ["fine", "awful"]})
+    >>> con.sql("SELECT sem_map('Translate {text}', text) AS de FROM reviews").columns
+    ['de']
+    """
+    if isinstance(connection, Connection):
+        return connection
+    raw = duckdb.connect() if connection is None else connection
+    shared = _Shared()
+    register(raw, shared.memos, shared.running)
+    return Connection(_streaming(raw), shared)
+
+
+def _streaming(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Let open results of a connection run ahead by a few rows only, unless its user chose otherwise.
+
+    DuckDB's default of 10 MiB would ask about thousands of rows that a reader which was closed, or a
+    ``fetchone``, never takes; and closing waits for them.
+    """
+    setting = "SELECT current_setting('streaming_buffer_size')"
+    if connection.sql(setting).fetchall() == duckdb.connect().sql(setting).fetchall():
+        connection.execute(f"SET streaming_buffer_size = '{STREAM_BUFFER}'")
+    return connection
+
+
+def explain_sql(
+    connection: duckdb.DuckDBPyConnection | Connection, query: str, parameters: Any = None
+) -> str:
+    """Return which part of a statement runs where; nothing is run.
+
+    Parameters
+    ----------
+    connection
+        The connection that would run it.
+    query
+        One statement.
+    parameters
+        Values of its parameters.
+
+    Examples
+    --------
+    >>> import semops
+    >>> con = semops.attach()
+    >>> _ = con.execute("CREATE TABLE t AS SELECT 1 AS id, 'so kind' AS review")
+    >>> print(
+    ...     semops.explain_sql(
+    ...         con, "SELECT id FROM t WHERE sem_filter('{review} is praise', review) AND id > 0"
+    ...     )
+    ... )
+    DuckDB: SELECT "c0" AS "id" FROM sem_1
+    sem_1 over DuckDB: SELECT review AS "c0", id AS "c1" FROM t WHERE id > 0
+      source: PYTHON[duckdb] SCAN []
+      pipeline 1
+        stage 1: one prefix a tuple
+          sem_filter "{review} is praise"  reads review
+        then select id
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - as DuckDB does
+    attached = attach(connection)
+    statements = attached.connection.extract_statements(query)
+    lines: list[str] = []
+    for statement in statements:
+        ready = attached._planned(  # noqa: SLF001 - our own
+            statement,
+            parameters,
+            caller_of(frame, statement.query),
+            supersede=False,
+            run=False,
+        )
+        lines += _explained(ready)
+    return "\n".join(lines)
+
+
+def _explained(ready: _Ready) -> list[str]:
+    lines = [f"DuckDB: {ready.text.strip()}"]
+    plan, database = ready.plan, ready.database
+    if database is not None and plan.stages:
+        for table in database.tables():
+            lines.append(f"{table.stage.name} over DuckDB: {table.stage.base.query}")
+            if table.stage.right is not None:
+                lines.append(f"  right side from DuckDB: {table.stage.right.query}")
+            if table.stage.limit is not None:
+                lines.append(f"  at most {table.stage.limit} rows")
+            lines.append(textwrap.indent(table.explain(), "  "))
+    lines += [f"as a function in DuckDB: {reason}" for reason in plan.reasons]
+    prefixes = {stage.name.rpartition("_")[0] for stage in plan.stages}
+    return [_without(line, prefixes) for line in lines]
+
+
+def _without(line: str, prefixes: set[str]) -> str:
+    """Leave out the number that tells one statement's stages from another's."""
+    for prefix in prefixes:
+        line = line.replace(prefix, "sem")
+    return line
+
+
+def _may_call(text: str) -> bool:
+    lowered = text.lower()
+    return "sem_filter" in lowered or "sem_map" in lowered

@@ -1,0 +1,197 @@
+"""What the SQL reader asks of DuckDB for one statement, and the stages that it finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from semops.planner.sql_calls import Column, Unplanned
+from semops.planner.sql_parameters import used
+from semops.planner.sql_stage import Pair
+from semops.sql.operators import allowed_options
+from semops.sql.scan import Scan
+from semops.sql.stage_table import Memos, StageTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semops.planner.sql_stage import Base, Stage
+    from semops.sql.caller import Caller
+    from semops.sql.gather import Running
+
+_STATE = """
+SELECT txid_current(), (SELECT count(*) FROM duckdb_variables()),
+    (SELECT list(lower(table_name)) FROM duckdb_tables() WHERE temporary),
+    (SELECT list(lower(view_name)) FROM duckdb_views() WHERE temporary AND NOT internal)
+"""
+_SETTINGS = "SELECT name, value FROM duckdb_settings() WHERE scope = 'LOCAL' AND value IS NOT NULL"
+_AGGREGATES = (
+    "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a cursor of a connection doesn't share with it."""
+
+    own: frozenset[str] | None
+    """Temporary tables and views; None in an open transaction or with variables, where all is its own."""
+    settings: Mapping[str, str]
+
+    def must_stay(self, query: str) -> bool:
+        """Return whether a query has to run on the connection itself."""
+        if self.own is None:
+            return True
+        lowered = query.lower()
+        return any(name in lowered for name in self.own)
+
+
+def session_of(connection: duckdb.DuckDBPyConnection, *, supersede: bool) -> Session:
+    """Look at a connection's session.
+
+    Parameters
+    ----------
+    connection
+        The connection.
+    supersede
+        Whether rows of an earlier ``execute`` that nobody fetched may be dropped, as the next one does.
+    """
+
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        return (connection.execute if supersede else connection.sql)(query).fetchall()
+
+    first, variables, tables, views = rows(_STATE)[0]
+    (second,) = rows("SELECT txid_current()")[0]
+    cursor = connection.cursor()
+    try:
+        theirs = dict(cursor.execute(_SETTINGS).fetchall())
+    finally:
+        cursor.close()
+    ours = dict(rows(_SETTINGS))
+    settings = {
+        name: value
+        for name, value in ours.items()
+        if theirs.get(name) != value and name.lower() != "schema"  # part of the search path
+    }
+    if first == second or variables:
+        return Session(None, settings)
+    return Session(frozenset([*(tables or []), *(views or [])]), settings)
+
+
+class StatementDatabase:
+    """A connection as one statement sees it.
+
+    Parameters
+    ----------
+    connection
+        Runs the statement.
+    caller
+        Variables that it names; stages are added to them.
+    values
+        Its parameters by name.
+    running
+        The connection's semantic queries.
+    supersede
+        As in :func:`session_of`.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        caller: Caller,
+        values: Mapping[str, Any],
+        running: Running,
+        *,
+        supersede: bool,
+    ) -> None:
+        self._connection = connection
+        self.caller = caller
+        self.values = values
+        self._running = running
+        self._memos = Memos()
+        self._session = session_of(connection, supersede=supersede)
+        self._aggregates: frozenset[str] | None = None
+
+    def relation(self, query: str) -> duckdb.DuckDBPyRelation:
+        """Bind a query on the connection; nothing runs."""
+        values = used(query, self.values)
+        return self.caller.call(self._connection.sql, query, params=values)  # type: ignore[no-any-return]
+
+    def describe(self, query: str) -> list[Column]:
+        """Return the columns of a query."""
+        try:
+            relation = self.relation(query)
+        except duckdb.Error as error:
+            raise Unplanned(f"DuckDB can't run its part alone: {first_line(error)}") from None
+        return [
+            Column(name, str(dtype))
+            for name, dtype in zip(relation.columns, relation.types, strict=True)
+        ]
+
+    def constant(self, expression: str) -> Any:
+        """Return the value of a constant expression."""
+        cursor = self._connection.cursor()
+        query = f"SELECT {expression}"
+        try:
+            row = cursor.execute(query, used(query, self.values)).fetchone()
+        except duckdb.Error as error:
+            raise Unplanned(f"{expression} has no value of its own: {first_line(error)}") from None
+        finally:
+            cursor.close()
+        return None if row is None else row[0]
+
+    def is_aggregate(self, function: str) -> bool:
+        """Return whether a function aggregates."""
+        if self._aggregates is None:
+            cursor = self._connection.cursor()
+            self._aggregates = frozenset(n for (n,) in cursor.execute(_AGGREGATES).fetchall())
+            cursor.close()
+        return function in self._aggregates
+
+    def add(self, stage: Stage) -> None:
+        """Make a stage known under its name, so that queries over it can be described."""
+        for step in stage.steps:
+            if isinstance(step, Pair):
+                other = set(dict(step.call.options)) - set(allowed_options("sem_join"))
+                if other:
+                    raise Unplanned(f"a semantic join has no option {', '.join(sorted(other))}")
+        bases = [stage.base] if stage.right is None else [stage.base, stage.right]
+        scans = [self._scan(base) for base in bases]
+        self.caller.tables[stage.name] = StageTable(stage, scans, self._memos, self._running)
+
+    def remove(self, stage: Stage) -> None:
+        """Forget a stage."""
+        self.caller.tables.pop(stage.name, None)
+
+    def tables(self) -> list[StageTable]:
+        """Return the stages, those first that others read."""
+        return list(self.caller.tables.values())
+
+    def load_own(self) -> None:
+        """Run at once what only the connection itself can see."""
+        for table in self.tables():
+            if any(scan.own for scan in table.scans):
+                table.load()
+
+    def share(self, memos: Memos) -> None:
+        """Let the stages share answers with calls that run as functions in DuckDB."""
+        for table in self.tables():
+            table.memos = memos
+
+    def _scan(self, base: Base) -> Scan:
+        return Scan(
+            self._connection,
+            self._session.settings,
+            self.caller,
+            base.query,
+            self.values,
+            base.columns,
+            own=self._session.must_stay(base.query),
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of a message."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
