@@ -64,9 +64,9 @@ def text_of(value: Any) -> str:
     >>> text_of("as it is"), text_of(True), text_of(3.0)
     ('as it is', 'true', '3.0')
     >>> text_of(dt.timedelta(hours=1, minutes=2)), text_of([1, "a", None])
-    ('1:02:00', '[1, "a", null]')
+    ('01:02:00', '[1, "a", null]')
     >>> text_of(-dt.timedelta(minutes=2))
-    '-0:02:00'
+    '-00:02:00'
     """
     if isinstance(value, str):
         return value
@@ -79,7 +79,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     if isinstance(value, dt.timedelta):
-        return f"-{-value}" if value < dt.timedelta(0) else str(value)
+        return _duration(value)
     if isinstance(value, (list, dict)):
         return json.dumps(value, ensure_ascii=False, default=text_of)
     msg = (
@@ -87,6 +87,16 @@ def text_of(value: Any) -> str:
         f"first."
     )
     raise SchemaError(msg)
+
+
+def _duration(value: dt.timedelta) -> str:
+    """Return a duration as hours, minutes and seconds, as DuckDB writes an interval of so many hours."""
+    sign = "-" if value < dt.timedelta(0) else ""
+    seconds, micros = divmod(abs(value) // dt.timedelta(microseconds=1), 1_000_000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{micros:06}".rstrip("0") if micros else ""
+    return f"{sign}{hours:02}:{minutes:02}:{seconds:02}{fraction}"
 
 
 def check_dtypes(schema: pl.Schema, columns: tuple[str, ...], operator: str) -> None:
