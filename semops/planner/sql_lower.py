@@ -202,11 +202,8 @@ def _limit(select: exp.Select, catalog: Catalog) -> int | None:
         if clause is None:
             continue
         node = clause.args.get("expression")
-        if (
-            node is None
-            or any(node.find_all(exp.Column, exp.Query))
-            or sql_of(node).endswith(("%", "T"))
-        ):
+        share = "PERCENT" in sql_of(clause).upper() or "%" in sql_of(clause)
+        if node is None or share or any(node.find_all(exp.Column, exp.Query)):
             return None
         value = catalog.constant(sql_of(node))
         if value is None:

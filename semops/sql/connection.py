@@ -185,14 +185,18 @@ class Connection:
     ) -> _Ready:
         text = statement.query
         as_is = _Ready(text, values, caller, SqlPlan(text))
-        named_options = ":=" in text or "=>" in text
-        if not _may_call(text) or not (statement.type.name in PLANNED_TYPES or named_options):
+        if not _may_call(text):
             return as_is
+        kind = statement.type.name
+        if kind not in PLANNED_TYPES:
+            as_is.plan.reasons.append(f"a semantic call in a statement of type {kind}")
+            if ":=" not in text and "=>" not in text:  # no option is to be written as a struct
+                return as_is
         text, named = numbered(text, values)
         running = self._shared.running
         database = StatementDatabase(self._connection, caller, named, running, supersede=supersede)
         names = None
-        if statement.type.name == "SELECT":
+        if kind == "SELECT":
             try:
                 names = [column.name for column in database.describe(text)]
             except Unplanned:
@@ -205,7 +209,7 @@ class Connection:
         if not plan.changed:
             return _Ready(statement.query, values, caller, plan, database)
         ready = _Ready(plan.statement, used(plan.statement, named), caller, plan, database)
-        if plan.stages and statement.type.name == "SELECT":
+        if plan.stages and kind == "SELECT":
             try:
                 database.describe(plan.statement)
             except Unplanned as reason:

@@ -278,3 +278,243 @@ FORMS: list[tuple[str, str, bool]] = [
         PLANNED,
     ),
 ]
+
+# What people write besides: DuckDB's own spellings, names, odd places.
+FORMS += [
+    ("FROM reviews WHERE F", f"FROM reviews WHERE {F}", PLANNED),
+    (
+        "FROM reviews SELECT id, M m WHERE F LIMIT",
+        f"FROM reviews SELECT id, {M} m WHERE {F} LIMIT 3;",
+        PLANNED,
+    ),
+    (
+        "SELECT main.reviews.id FROM main.reviews WHERE s",
+        "SELECT main.reviews.id FROM main.reviews WHERE sem_filter('{x} ok', main.reviews.review)",
+        PLANNED,
+    ),
+    (
+        "SELECT memory.main.reviews.id FROM memory.main.r",
+        "SELECT memory.main.reviews.id FROM memory.main.reviews WHERE sem_filter('{x} ok', reviews.review)",
+        PLANNED,
+    ),
+    (
+        "SELECT g, M m FROM reviews ORDER BY ALL",
+        f"SELECT g, {M} m FROM reviews ORDER BY ALL",
+        PLANNED,
+    ),
+    (
+        "SELECT M, count(*) FROM reviews GROUP BY 1 ORDER",
+        f"SELECT {M}, count(*) FROM reviews GROUP BY 1 ORDER BY 2 DESC, 1",
+        PLANNED,
+    ),
+    (
+        "SELECT count(DISTINCT M), sum(CASE WHEN F THEN 1",
+        f"SELECT count(DISTINCT {M}), sum(CASE WHEN {F} THEN 1 ELSE 0 END), bool_or({F}), list({M} ORDER BY id) FROM reviews",
+        PLANNED,
+    ),
+    (
+        "SELECT avg(length(M)) a FROM reviews GROUP BY g ",
+        f"SELECT avg(length({M})) a FROM reviews GROUP BY g HAVING avg(length({M})) > 1",
+        PLANNED,
+    ),
+    (
+        "SELECT g, max(M) m, sem_filter('{m} big', max(M)",
+        f"SELECT g, max({M}) m, sem_filter('{{m}} big', max({M})) v FROM reviews GROUP BY g ORDER BY g",
+        PLANNED,
+    ),
+    (
+        "SELECT id, lag(M) OVER (ORDER BY id) l FROM",
+        f"SELECT id, lag({M}) OVER (ORDER BY id) l FROM reviews QUALIFY {F}",
+        PLANNED,
+    ),
+    (
+        "SELECT id, sem_map('x {l}', lag(review) OVER (OR",
+        "SELECT id, sem_map('x {l}', lag(review) OVER (ORDER BY id)) l FROM reviews",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE F ORDER BY id",
+        f"SELECT id FROM reviews WHERE {F} ORDER BY id LIMIT 10 PERCENT",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE F ORDER BY id",
+        f"SELECT id FROM reviews WHERE {F} ORDER BY id LIMIT (SELECT 3)",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE id IN (SELECT id",
+        f"SELECT id FROM reviews WHERE id IN (SELECT id FROM reviews WHERE {F}) AND NOT EXISTS (SELECT 1 FROM products WHERE sem_filter('{{n}} never', name) AND pid > 100)",
+        PLANNED,
+    ),
+    (
+        "SELECT (SELECT count(*) FROM reviews WHERE F) AS",
+        f"SELECT (SELECT count(*) FROM reviews WHERE {F}) AS n, pid FROM products",
+        PLANNED,
+    ),
+    (
+        "WITH a AS (SELECT *, F v FROM reviews),",
+        f"WITH a AS (SELECT *, {F} v FROM reviews), b AS (SELECT g, count(*) n FROM a WHERE v GROUP BY g) SELECT a.id, b.n FROM a JOIN b USING (g) WHERE a.v ORDER BY a.id",
+        PLANNED,
+    ),
+    (
+        "SELECT * FROM reviews r NATURAL JOIN products p",
+        "SELECT * FROM reviews r NATURAL JOIN products p WHERE sem_filter('{x} ok', r.review)",
+        PLANNED,
+    ),
+    (
+        "SELECT r.*, p.name FROM reviews r JOIN products ",
+        "SELECT r.*, p.name FROM reviews r JOIN products p USING (g) WHERE sem_filter('{x} ok {y}', r.review, p.name)",
+        PLANNED,
+    ),
+    (
+        "SELECT * FROM (SELECT id, M FROM reviews) WHERE",
+        f"SELECT * FROM (SELECT id, {M} FROM reviews) WHERE id < 5",
+        PLANNED,
+    ),
+    (
+        "SELECT x FROM (SELECT M AS x FROM reviews",
+        f"SELECT x FROM (SELECT {M} AS x FROM reviews UNION SELECT name FROM products) WHERE sem_filter('{{x}} ok', x)",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE F UNION SELECT id",
+        f"SELECT id FROM reviews WHERE {F} UNION SELECT id FROM reviews WHERE sem_filter('bad {{r}}', review) ORDER BY id LIMIT 5",
+        PLANNED,
+    ),
+    (
+        "SELECT id, [M, 'z'] AS l, {'a': M} AS",
+        f"SELECT id, [{M}, 'z'] AS l, {{'a': {M}}} AS s, {M} || id AS c, length({M}) AS n FROM reviews WHERE id < 20",
+        PLANNED,
+    ),
+    (
+        "SELECT s.a FROM (SELECT {'a': review} AS s FROM",
+        "SELECT s.a FROM (SELECT {'a': review} AS s FROM reviews) WHERE sem_filter('{x} ok', s.a)",
+        PLANNED,
+    ),
+    (
+        'SELECT "Weird Col" FROM (SELECT review AS "Weird',
+        'SELECT "Weird Col" FROM (SELECT review AS "Weird Col", id FROM reviews) t WHERE sem_filter(\'{Weird Col} ok\', "weird col")',
+        PLANNED,
+    ),
+    (
+        'SELECT id FROM reviews AS "R x" WHERE sem_filter',
+        'SELECT id FROM reviews AS "R x" WHERE sem_filter(\'{x} ok\', "R x".review)',
+        PLANNED,
+    ),
+    (
+        "SELECT CASE g WHEN 1 THEN M WHEN 2",
+        f"SELECT CASE g WHEN 1 THEN {M} WHEN 2 THEN 'two' ELSE NULL END c, IF({F}, 'y', 'n') i, ifnull({M}, 'q') q, nullif({M}, 'a1') z FROM reviews",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE (F) IS TRUE AND",
+        f"SELECT id FROM reviews WHERE ({F}) IS TRUE AND ({F} = true) AND {F} IS NOT NULL",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE M BETWEEN 'a' AND",
+        f"SELECT id FROM reviews WHERE {M} BETWEEN 'a' AND 'b' AND {M} NOT IN ('a1')",
+        PLANNED,
+    ),
+    (
+        "SELECT unnest([1,2]) u, M m FROM reviews WHERE i",
+        f"SELECT unnest([1,2]) u, {M} m FROM reviews WHERE id < 3",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews, range(3) r(i) WHERE F AN",
+        f"SELECT id FROM reviews, range(3) r(i) WHERE {F} AND id = i",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE F AND id =",
+        f"SELECT id FROM reviews WHERE {F} AND id = ANY(SELECT pid FROM products)",
+        PLANNED,
+    ),
+    (
+        "SELECT * FROM reviews POSITIONAL JOIN products W",
+        f"SELECT * FROM reviews POSITIONAL JOIN products WHERE {F}",
+        PLANNED,
+    ),
+    (
+        "SELECT DISTINCT g, F FROM reviews ORDER BY g,",
+        f"SELECT DISTINCT g, {F} FROM reviews ORDER BY g, 2 LIMIT 3",
+        PLANNED,
+    ),
+    (
+        "SELECT rowid, id FROM reviews WHERE F AND rowid",
+        f"SELECT rowid, id FROM reviews WHERE {F} AND rowid < 9",
+        PLANNED,
+    ),
+    (
+        "SELECT t.id FROM (SELECT * FROM reviews ORDER BY",
+        "SELECT t.id FROM (SELECT * FROM reviews ORDER BY id DESC LIMIT 20) t WHERE sem_filter('{x} ok', t.review) ORDER BY t.id",
+        PLANNED,
+    ),
+    (
+        "SELECT id, sem_map('a {x} b {y} c {x}', review,",
+        "SELECT id, sem_map('a {x} b {y} c {x}', review, g) m FROM reviews WHERE g IS NOT NULL",
+        PLANNED,
+    ),
+    (
+        "SELECT a.id, b.id FROM reviews a, reviews b, pro",
+        "SELECT a.id, b.id FROM reviews a, reviews b, products c WHERE a.id<5 AND b.id<5 AND c.pid=a.id AND sem_filter('{p} {q}', a.review, b.review)",
+        PLANNED,
+    ),
+    (
+        "SELECT a.id, c.pid FROM reviews a JOIN products ",
+        "SELECT a.id, c.pid FROM reviews a JOIN products c ON sem_filter('{p} {q}', a.review, c.name) LEFT JOIN products d ON d.pid = a.id WHERE a.id < 6",
+        PLANNED,
+    ),
+    (
+        "SELECT a.id, count(*) FROM reviews a JOIN produc",
+        "SELECT a.id, count(*) FROM reviews a JOIN products c ON sem_filter('{p} {q}', a.review, c.name) AND a.id < 6 GROUP BY a.id ORDER BY a.id",
+        PLANNED,
+    ),
+    (
+        "SELECT a.id FROM reviews a JOIN products c ON",
+        "SELECT a.id FROM reviews a JOIN products c ON sem_filter('{p} {q}', a.review, c.name) WHERE a.id < 9 ORDER BY a.id, c.pid LIMIT 4",
+        PLANNED,
+    ),
+    (
+        "SELECT *, upper(name) u FROM reviews a CROSS JOI",
+        "SELECT *, upper(name) u FROM reviews a CROSS JOIN products c WHERE sem_filter('{p} {q}', a.review, c.name) AND a.id < 3 AND pid < 4",
+        PLANNED,
+    ),
+    (
+        "SELECT id, $$dollar$$ d FROM reviews WHERE sem_f",
+        "SELECT id, $$dollar$$ d FROM reviews WHERE sem_filter('it''s {x}', review)",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE sem_filter(E'line\\n",
+        "SELECT id FROM reviews WHERE sem_filter(E'line\\n{x}', review)",
+        PLANNED,
+    ),
+    (
+        "SELECT id FROM reviews WHERE sem_filter('{x}' ||",
+        "SELECT id FROM reviews WHERE sem_filter('{x}' || ' ok', review)",
+        PLANNED,
+    ),
+    (
+        "PIVOT (SELECT g, M m FROM reviews) ON m",
+        f"PIVOT (SELECT g, {M} m FROM reviews) ON m USING count(*)",
+        FUNCTION,
+    ),
+    (
+        "SELECT columns('i.*'), M FROM reviews WHERE id <",
+        f"SELECT columns('i.*'), {M} FROM reviews WHERE id < 4",
+        FUNCTION,
+    ),
+    (
+        "SELECT id FROM reviews WHERE F GROUP BY ROLLUP(i",
+        f"SELECT id FROM reviews WHERE {F} GROUP BY ROLLUP(id) ORDER BY id",
+        PLANNED,
+    ),
+    (
+        "SELECT g, M m FROM reviews GROUP BY ROLLUP(g,",
+        f"SELECT g, {M} m FROM reviews GROUP BY ROLLUP(g, m)",
+        FUNCTION,
+    ),
+]

@@ -23,7 +23,9 @@ def fresh() -> duckdb.DuckDBPyConnection:
     return con
 
 
-@pytest.mark.parametrize(("sql", "planned"), [f[1:] for f in FORMS], ids=[f[0] for f in FORMS])
+@pytest.mark.parametrize(
+    ("sql", "planned"), [f[1:] for f in FORMS], ids=[f"{n} {f[0]}" for n, f in enumerate(FORMS)]
+)
 def test_rows_are_those_of_plain_functions(sql, planned):
     plain = semops.attach(fresh())
     with replay(answer) as log:

@@ -179,3 +179,28 @@ def test_script_that_leaves_a_result_open_ends(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "(0,)", "")
+
+
+def test_keyboard_interrupt_ends_a_statement(tmp_path):
+    code = (
+        "import duckdb, os, signal, threading, semops\n"
+        "from semops.testing import Reply, replay\n"
+        "con = semops.attach()\n"
+        "con.execute('CREATE TABLE t AS SELECT i AS id, i::VARCHAR AS r FROM range(5000) x(i)')\n"
+        "with replay(lambda *_: Reply(True, delay_s=0.01), max_running=2) as log:\n"
+        "    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    try:\n"
+        "        con.execute(\"SELECT id FROM t WHERE sem_filter('{r} ok', r)\").fetchall()\n"
+        "    except (KeyboardInterrupt, RuntimeError, duckdb.Error):\n"  # DuckDB decides which
+        "        print('interrupted', len(log.calls) < 2000)\n"
+        "    print(con.execute(\"SELECT id FROM t WHERE id = 1 AND sem_filter('{r} ok', r)\").fetchall())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["interrupted True", "[(1,)]"]), done
