@@ -98,6 +98,7 @@ def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:
         wanted,
         session.settings().executor,
         session.answer_cache(),
+        ordered=session.settings().ordered,
     )
     query.keeps_rows = in_scope = scopes.join(query, found)
     shown = progress.wanted(session.settings().progress)

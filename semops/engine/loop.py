@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from semops.engine.answers import AnswerMemo
@@ -38,6 +39,8 @@ class EngineThread:
         Name of the admission controller.
     pinning
         ``auto`` or ``virtual``.
+    policy, mode
+        Names of the ordering policy and of the admission mode.
 
     Raises
     ------
@@ -50,6 +53,9 @@ class EngineThread:
         start_backend: Callable[[], Backend],
         controller: str = "demand",
         pinning: str = "auto",
+        *,
+        policy: str = "svf",
+        mode: str = "ledger",
     ) -> None:
         self._commands: deque[Callable[[Scheduler], None]] = deque()
         self._wake = threading.Condition()
@@ -65,7 +71,7 @@ class EngineThread:
         self._rebuilt = False
         self._thread = threading.Thread(
             target=self._main,
-            args=(controller, pinning),
+            args=(partial(_scheduler, controller, pinning, policy, mode),),
             name="semops-engine",
             daemon=True,
         )
@@ -120,9 +126,9 @@ class EngineThread:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
-    def _main(self, controller: str, pinning: str) -> None:
+    def _main(self, scheduler_on: Callable[[Backend], Scheduler]) -> None:
         try:
-            self.scheduler = Scheduler(self._start_backend(), controller, pinning)
+            self.scheduler = scheduler_on(self._start_backend())
         except BaseException as error:  # noqa: BLE001 - raised again by the constructor
             self._start_error = error
             self._started.set()
@@ -205,6 +211,12 @@ def lost_device(error: BaseException) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return False
+
+
+def _scheduler(
+    controller: str, pinning: str, policy: str, mode: str, backend: Backend
+) -> Scheduler:
+    return Scheduler(backend, controller, pinning, policy=policy, mode=mode)
 
 
 def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:
