@@ -75,11 +75,13 @@ def burst(job: tuple[str, int, int]) -> list[dict[str, Any]]:
         policy, _, how = label.partition(" ")
         predicted = predictions(requests, others, policy, how, seed)
         arrivals = [
-            Arrival(s, o, predicted_tokens=p)
-            for (s, o), p in zip(requests, predicted, strict=True)
+            Arrival(s, o, predicted_tokens=p) for (s, o), p in zip(requests, predicted, strict=True)
         ]
         outcome = serve(arrivals, trace.memory, ORDERINGS[policy], MODES["lookahead"])
-        rows.append({"run": "burst", "trace": name, "policy": label, "seed": seed} | figures(outcome, arrivals))
+        rows.append(
+            {"run": "burst", "trace": name, "policy": label, "seed": seed}
+            | figures(outcome, arrivals)
+        )
     return rows
 
 

@@ -6,6 +6,7 @@ before the first query is collected.
 
 from __future__ import annotations
 
+from semops.capacity_report import CapacityReport, capacity
 from semops.errors import (
     CapacityError,
     ConfigError,
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CapacityError",
+    "CapacityReport",
     "ConfigError",
     "EngineError",
     "MissingExtraError",
@@ -36,6 +38,7 @@ __all__ = [
     "SemopsWarning",
     "TemplateError",
     "UnsupportedError",
+    "capacity",
     "close",
     "configure",
     "explain",

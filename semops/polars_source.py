@@ -93,7 +93,7 @@ def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:
     found, wanted = scopes.find(source)
     query = Query(
         plan(source, pushed),
-        _start_engine,
+        start_engine,
         found[0].memo if found else AnswerMemo(),
         wanted,
         session.settings().executor,
@@ -122,7 +122,8 @@ def plan(source: SemanticSource, pushed: Pushed) -> PhysicalPlan:
     return lower(optimize(read(source, pushed)), pipelining=pipelining)
 
 
-def _start_engine() -> tuple[EngineThread, Prompter]:
+def start_engine() -> tuple[EngineThread, Prompter]:
+    """Return the process's engine and a prompter for it; takes seconds where none runs yet."""
     engine = session.engine()
     system = session.settings().system_prompt
     return engine, Prompter(engine.tokenizer, SYSTEM if system is None else system)

@@ -90,7 +90,10 @@ class Backend(Protocol):
         """Advance all queued requests by one engine step; return those that ended."""
 
     def last_step(self) -> tuple[int, int, int] | None:
-        """Return prefill, decode and context tokens of the last step; None where that isn't known."""
+        """Return prefill, decode and context tokens of the last step, zeros before the first.
+
+        None where that isn't known.
+        """
 
     def abort(self, keys: Sequence[int]) -> None:
         """Forget requests; no answer comes for them. Unknown keys are ignored."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -216,7 +217,9 @@ def lost_device(error: BaseException) -> bool:
 def _scheduler(
     controller: str, pinning: str, policy: str, mode: str, backend: Backend
 ) -> Scheduler:
-    return Scheduler(backend, controller, pinning, policy=policy, mode=mode)
+    # A simulated engine has a clock of its own.
+    clock = getattr(backend, "clock", time.monotonic)
+    return Scheduler(backend, controller, pinning, clock, policy=policy, mode=mode)
 
 
 def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:

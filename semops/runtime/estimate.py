@@ -10,6 +10,7 @@ import polars as pl
 from semops.engine.capacity import Capacity, Shape, capacity, replicas_for
 from semops.errors import CapacityError, UnsupportedError
 from semops.profile import QueryLog
+from semops.runtime.asks import AskBuilder
 from semops.runtime.rows import Batch
 from semops.runtime.steps import PipelineProgram
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from semops.engine.loop import EngineThread
     from semops.planner.lower import PhysicalPipeline, PhysicalPlan
     from semops.prompts import Prompter
+    from semops.runtime.asks import Ask
     from semops.runtime.rows import Tuple
-    from semops.runtime.steps import Ask
 
 SAMPLE = 64
 """Rows that are tokenised."""
@@ -107,8 +108,9 @@ def check_fits(program: PipelineProgram, capabilities: Capabilities) -> None:
         If one is; then no row could be asked about.
     """
     for ask in (ask for asks in program.asks for ask in asks if ask is not None):
-        head, _ = program.prompter.frame(ask.operator.asking.style)
-        fixed = len(head) + len(ask.suffix) + 1
+        if ask.longest_block is not None:
+            continue  # told to make do with what fits, it answers NULL row by row
+        fixed = len(ask.head) + len(ask.suffix) + 1
         if fixed > capabilities.context_tokens:
             raise CapacityError(
                 f"{ask.label}: its instruction and all that is the same for each row take {fixed} tokens "
@@ -162,7 +164,8 @@ def _of_pipeline(
     prompter: Prompter,
 ) -> Iterator[tuple[OperatorEstimate, Shape]]:
     rights = [right.frame.collect() for right in pipeline.rights]  # type: ignore[attr-defined]
-    program = PipelineProgram(pipeline, rights, plan.labels(), prompter, QueryLog(), _nothing)
+    asks_of = AskBuilder(prompter, plan.labels(), {}, engine.capabilities.context_tokens)
+    program = PipelineProgram(pipeline, rights, asks_of, QueryLog(), _nothing)
     check_fits(program, engine.capabilities)
     batch = Batch(sample, program.read_columns)
     items = [program.tuple_of(batch, index, index) for index in range(sample.height)]
@@ -228,11 +231,10 @@ def _shared(
     program: PipelineProgram, item: Tuple, ask: Ask, earlier: Sequence[Ask]
 ) -> Iterator[int]:
     """Yield how many leading tokens a prompt shares with that of each earlier operator."""
-    style = ask.operator.asking.style
     for other in earlier:
-        if other.operator.asking.style != style:
+        if other.head_number != ask.head_number:
             continue
-        tokens = len(program.prompter.frame(style)[0])
+        tokens = len(ask.head)
         for place, (name, theirs) in enumerate(zip(ask.columns, other.columns, strict=False)):
             if name != theirs or not item.has(name):
                 break

@@ -114,7 +114,7 @@ class SimulatorBackend:
         self._pins: dict[int, list[int]] = {}
         self._arrivals = 0
         self._recorder: Recorder | None = None
-        self._last_step: tuple[int, int, int] | None = None
+        self._last_step = None if jump else (0, 0, 0)
         self.now_s = 0.0
         """The virtual clock, in seconds."""
 

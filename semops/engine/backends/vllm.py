@@ -129,7 +129,7 @@ class VllmBackend:
         kv_tokens = (blocks - 1) * block  # vLLM keeps one block as a placeholder
         self._unwatched = self._internals.watch_steps()
         """Why it can't be known what a step computes, if so."""
-        self._last_step: tuple[int, int, int] | None = None
+        self._last_step = None if self._unwatched else (0, 0, 0)
         reuse = bool(config.cache_config.enable_prefix_caching)
         self._capabilities = Capabilities(
             backend="vllm",
@@ -314,6 +314,8 @@ class VllmBackend:
             params |= {"allowed_token_ids": choices, "logprob_token_ids": choices, "max_tokens": 1}
         else:
             params |= {"max_tokens": max_tokens, "stop": list(decoding.stop)}
+        if decoding.ignore_eos:
+            params["ignore_eos"] = True
         if decoding.texts:
             params["structured_outputs"] = self._constraint(choice=list(decoding.texts))
         elif decoding.json_schema:

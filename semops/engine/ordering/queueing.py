@@ -82,9 +82,11 @@ class _Worker:
         mode: Mode,
         chunk: int | None,
         max_wait: float,
+        seats: float,
     ) -> None:
         self.memory, self.mode, self.chunk, self.max_wait = memory, mode, chunk, max_wait
         self.arrivals = arrivals
+        self.seats = seats
         self.waiting: list[tuple[float, int, _Request]] = []
         self.oldest: deque[_Request] = deque()
         self.active: list[_Request] = []
@@ -105,7 +107,7 @@ class _Worker:
 
     def admit(self, now: int) -> None:
         """Start waiting requests while the next one fits."""
-        while self.waiting:
+        while self.waiting and len(self.active) < self.seats:
             request = self._head(now)
             if not self._retry and request is self.waiting[0][2]:
                 return
@@ -200,6 +202,7 @@ def serve(
     *,
     chunk: int | None = None,
     max_wait: float = math.inf,
+    seats: float = math.inf,
     steps: int | None = None,
 ) -> Outcome:
     """Serve requests until all are done, or for a number of steps.
@@ -217,6 +220,8 @@ def serve(
         of bursts.
     max_wait
         Steps after which a waiting request goes first.
+    seats
+        Most requests that run together.
     steps
         Stop after so many; None: when all are done.
 
@@ -239,7 +244,7 @@ def serve(
                 f"a request of {arrival.prompt_tokens} prompt and {arrival.output_tokens} answer tokens "
                 f"needs {peak}, the memory holds {memory}. Leave it out, or give more memory."
             )
-    worker = _Worker(arrivals, memory, policy, mode, chunk, max_wait)
+    worker = _Worker(arrivals, memory, policy, mode, chunk, max_wait, seats)
     come = now = 0
     while (come < len(arrivals) or worker.waiting or worker.active) and now != steps:
         if not worker.waiting and not worker.active and steps is None:
