@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,13 +72,18 @@ def oracle(name: str, item: TokenTuple) -> int:
 
 
 def scheduler_on(
-    backend: Any, policy: str = "svf", mode: str = "ledger", *, exact: bool = True
+    backend: Any,
+    policy: str = "svf",
+    mode: str = "ledger",
+    *,
+    exact: bool = True,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Scheduler:
     """Return a scheduler; ``exact`` lets ``svf`` know the true lengths, as ``oracle_sjf`` does."""
-    clock = {"clock": backend.clock} if isinstance(backend, SimulatorBackend) else {}
-    scheduler = Scheduler(
-        backend, policy=policy, mode=mode, lengths=LengthBook(oracle=oracle), **clock
-    )
+    if isinstance(backend, SimulatorBackend):
+        clock = backend.clock
+    book = LengthBook(oracle=oracle)
+    scheduler = Scheduler(backend, policy=policy, mode=mode, lengths=book, clock=clock)
     if exact and policy != "fcfs":
         scheduler.ordering = scheduler.ordering._replace(lengths="oracle")
     return scheduler
@@ -89,6 +95,7 @@ def serve(
     *,
     times: Sequence[float] | None = None,
     until_s: float | None = None,
+    step_s: float | None = None,
     exact_bounds: bool = True,
     bounds: dict[int, int] | None = None,
 ) -> Ended:
@@ -104,6 +111,8 @@ def serve(
         When each comes, in seconds from now; None: all at once.
     until_s
         Stop after so long, in seconds.
+    step_s
+        Let time pass by so much a step, whatever a step takes; None: by the scheduler's clock.
     exact_bounds
         Whether the ledger reserves the longest answer to prompts of that length; else what it learns.
     bounds
@@ -127,15 +136,18 @@ def serve(
         if bounds is None:
             bounds = longest_answers((len(row["tokens"]), row["answer"]) for row in data)
         query.bounds.update({k: _Known(b.cap, bounds) for k, b in query.bounds.items()})  # type: ignore[misc]
-    come = 0
+    come = idle = 0
     while not over:
         now_s = scheduler.clock() - start_s
+        if step_s is not None:
+            now_s = (scheduler.steps - first_step + idle) * step_s
         while come < len(data) and (times is None or times[come] <= now_s):
             scheduler.add_tuple(query, program.root(data[come], come))
             come += 1
         if come == len(data):
             scheduler.close_input(query)
         busy = scheduler.turn()
+        idle += not busy
         found.queue.append((now_s, len(query.waiting[0]) + len(query.arrivals)))
         if until_s is not None and now_s >= until_s:
             scheduler.end_query(query, None)
@@ -149,9 +161,9 @@ def serve(
     return found
 
 
-def rate(found: Ended, skip: float = 0.25) -> float:
-    """Return the requests that ended in a second, without the first and the last."""
-    times = sorted(found.at_s.values())
+def rate(times: Iterable[float], skip: float = 0.25) -> float:
+    """Return the requests that ended in a second (or a step), without the first and the last."""
+    times = sorted(times)
     low, high = int(len(times) * skip), int(len(times) * (1 - skip))
     return (high - low) / (times[high] - times[low])
 

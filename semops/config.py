@@ -71,6 +71,11 @@ class Settings(BaseSettings):
     admission: Literal["ledger", "peak", "lookahead", "optimistic"] = Field(
         "ledger", description="What must fit before a request starts: see docs/capacity.md"
     )
+    max_wait_s: float | None = Field(
+        None,
+        ge=0,
+        description="Seconds after which a waiting request goes first; None: 20 median latencies",
+    )
     pinning: Literal["auto", "virtual"] = Field(
         "auto", description="'auto' pins prefixes where the backend can, 'virtual' never does"
     )
@@ -152,6 +157,7 @@ ENGINE_FIELDS = frozenset(
         "controller",
         "ordering",
         "admission",
+        "max_wait_s",
         "pinning",
         "cache_dir",
     }

@@ -159,6 +159,7 @@ def engine() -> EngineThread:
                 current.pinning,
                 policy=current.ordering,
                 mode=current.admission,
+                max_wait_s=current.max_wait_s,
             )
             atexit.register(_end_process)
         return _engine

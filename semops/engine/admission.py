@@ -67,6 +67,11 @@ def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
             start(scheduler, task, need)
             return "admitted"
         outcome = "no room"
+        passing = turns.passing(scheduler, task, need)
+        if passing is not None and not over_share:
+            query.waiting[stage].remove(passing)
+            start(scheduler, passing, task_need(scheduler, passing))
+            return "admitted"
     return outcome
 
 

@@ -40,8 +40,8 @@ class EngineThread:
         Name of the admission controller.
     pinning
         ``auto`` or ``virtual``.
-    policy, mode
-        Names of the ordering policy and of the admission mode.
+    policy, mode, max_wait_s
+        As in :class:`~semops.engine.scheduler.Scheduler`.
 
     Raises
     ------
@@ -57,6 +57,7 @@ class EngineThread:
         *,
         policy: str = "svf",
         mode: str = "ledger",
+        max_wait_s: float | None = None,
     ) -> None:
         self._commands: deque[Callable[[Scheduler], None]] = deque()
         self._wake = threading.Condition()
@@ -72,7 +73,7 @@ class EngineThread:
         self._rebuilt = False
         self._thread = threading.Thread(
             target=self._main,
-            args=(partial(_scheduler, controller, pinning, policy, mode),),
+            args=(partial(_scheduler, controller, pinning, policy, mode, max_wait_s),),
             name="semops-engine",
             daemon=True,
         )
@@ -215,11 +216,18 @@ def lost_device(error: BaseException) -> bool:
 
 
 def _scheduler(
-    controller: str, pinning: str, policy: str, mode: str, backend: Backend
+    controller: str,
+    pinning: str,
+    policy: str,
+    mode: str,
+    max_wait_s: float | None,
+    backend: Backend,
 ) -> Scheduler:
     # A simulated engine has a clock of its own.
     clock = getattr(backend, "clock", time.monotonic)
-    return Scheduler(backend, controller, pinning, clock, policy=policy, mode=mode)
+    return Scheduler(
+        backend, controller, pinning, clock, policy=policy, mode=mode, max_wait_s=max_wait_s
+    )
 
 
 def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:

@@ -136,6 +136,8 @@ class QueryState:
     """Tasks admitted so far."""
     credit: float = 0.0
     """Prompt tokens that it may send to the engine in this round."""
+    passed_at: set[Task] = field(default_factory=set)
+    """The live tasks when none could be let past a tuple that waits too long."""
     lead: int = 0
     """How far its requests stand back in the engine; grows with the seats that it took."""
     first_keys: dict[int, float] = field(default_factory=dict)

@@ -7,12 +7,19 @@ Inside a query row order stays, unless it was given up.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from typing import TYPE_CHECKING
 
 from semops.engine import admission
-from semops.engine.ordering.fitting import Holding, remaining_steps
+from semops.engine.ordering.fitting import (
+    PASSING,
+    Holding,
+    earliest_start,
+    may_pass,
+    remaining_steps,
+)
 from semops.engine.ordering.policies import AGED, PATIENCE, aged
 from semops.engine.ordering.volume import Job
 from semops.engine.task import State, Task
@@ -96,12 +103,12 @@ def promote_oldest(scheduler: Scheduler, query: QueryState) -> None:
     oldest, waiting = query.oldest, query.waiting[0]
     while oldest and oldest[0].state is not State.WAITING:
         oldest.popleft()
-    if not oldest or not waiting or oldest[0] is waiting[0]:
+    if not oldest or not waiting:
         return
     task = oldest[0]
     waited_s = scheduler.clock() - task.arrived_s
     if aged(task.order, waited_s, scheduler.patience.max_wait_s) == AGED != task.order:
-        waiting.remove(task)
+        waiting.remove(task)  # it may be the first already, but not as one that others may pass
         task.order = AGED
         query.enqueue(task)
 
@@ -146,6 +153,32 @@ def asks(scheduler: Scheduler, task: Task, need: int) -> int:
     holdings = [_holding(scheduler, other, other.reserved) for other in running]
     together = mode.usage([*holdings, _holding(scheduler, task, need)])
     return math.ceil(fixed + together / mode.share) - scheduler.ledger.used
+
+
+def passing(scheduler: Scheduler, head: Task, need: int) -> Task | None:
+    """Return a tuple that may start before one that has waited too long but doesn't fit, if there is any.
+
+    Only tuples of unordered queries are passed, by smaller ones of the same query, and only where that
+    delays nothing as far as bounds on the answers tell.
+    """
+    query = head.query
+    if head.order != AGED or query.live == query.passed_at:
+        return None
+    running = [task for task in scheduler.running.values() if _ends_soon(task)]
+    fixed = scheduler.ledger.used - sum(task.reserved for task in running)
+    memory = scheduler.ledger.budget - fixed
+    if not running or need > memory:
+        return None
+    active = [_holding(scheduler, task, task.reserved) for task in running]
+    wants = _holding(scheduler, head, need)
+    start = earliest_start(scheduler.admission, active, wants, memory)
+    for task in itertools.islice(query.waiting[0], 1, 1 + PASSING):
+        own = admission.task_need(scheduler, task)
+        candidate = _holding(scheduler, task, own)
+        if may_pass(scheduler.admission, active, wants, start, candidate, memory):
+            return task
+    query.passed_at = set(query.live)
+    return None
 
 
 def _turn(scheduler: Scheduler, query: QueryState) -> tuple[bool, float, float, int]:

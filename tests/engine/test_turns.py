@@ -133,6 +133,25 @@ def test_a_tuple_that_waited_too_long_goes_first() -> None:
     assert 3 < place < 40
 
 
+def test_small_tuples_fill_what_a_blocked_old_one_leaves_free() -> None:
+    """The oldest goes first; beside the one that runs there is room for small ones only, and they take it."""
+    data = [row(0, 900, 40), row(1, 900, 40), *(row(n, 40, 5) for n in range(2, 12))]
+
+    def order(patience_s: float) -> list[int]:
+        bench = Bench(policy="svf", oracle=True, kv_tokens=1_500)
+        bench.scheduler.ordering = ORDERINGS["oracle_sjf"]._replace(key=ORDERINGS["fcfs"].key)
+        bench.scheduler.patience.max_wait_s = patience_s
+        for estimator in bench.add(data, cap=45, ordered=False).bounds.values():
+            estimator.p99 = 40
+            estimator.p99_ratio = 1.0
+        return bench.run()
+
+    assert order(1e9)[0] == 0, "a blocked head stops all others"
+    assert order(0.0)[:10] == list(range(2, 12)), (
+        "unless it waited too long and they don't delay it"
+    )
+
+
 def timed(bench: Bench, data: list[dict[str, Any]]) -> float:
     """Add a query and turn until it ends; return its time in seconds."""
     started_s = bench.scheduler.clock()

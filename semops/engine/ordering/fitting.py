@@ -15,9 +15,11 @@ optimistic what is held now and the prompt fit into 99 %             no, the eng
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+PASSING = 8
+"""How many later requests are looked at while one that has waited too long doesn't fit."""
 OPTIMISM = 0.99
 """Share of the memory that optimistic admission fills."""
 
@@ -107,6 +109,74 @@ MODES: Final[dict[str, Mode]] = {
         Mode("optimistic", optimistic_usage, OPTIMISM),
     )
 }
+
+
+def later(holdings: Iterable[Holding], steps: float) -> list[Holding]:
+    """Return what is held after some steps if nothing starts.
+
+    Examples
+    --------
+    >>> later([Holding(50, 10), Holding(30, 30)], steps=10)
+    [Holding(tokens=40, remaining=20, reserved=0.0)]
+    """
+    return [
+        Holding(h.tokens + steps, h.remaining - steps, h.reserved)
+        for h in holdings
+        if h.remaining > steps
+    ]
+
+
+def earliest_start(mode: Mode, active: Sequence[Holding], head: Holding, memory: float) -> float:
+    """Return after how many steps a blocked request fits if nothing else starts: at which end of another.
+
+    Examples
+    --------
+    >>> active = [Holding(50, 10), Holding(30, 30)]
+    >>> earliest_start(MODES["peak"], active, Holding(60, 10), memory=140)
+    10
+    """
+    ends = sorted(holding.remaining for holding in active)
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if mode.fits(later(active, ends[middle]), head, memory):
+            high = middle
+        else:
+            low = middle + 1
+    return ends[low]
+
+
+def may_pass(
+    mode: Mode,
+    active: Sequence[Holding],
+    head: Holding,
+    start: float,
+    candidate: Holding,
+    memory: float,
+) -> bool:
+    """Return whether a request may start before a blocked one without delaying it.
+
+    It must fit now, and end before the blocked one starts or leave room for it then.
+
+    Parameters
+    ----------
+    mode, active, head, memory
+        As in :func:`earliest_start`.
+    start
+        What that returned.
+    candidate
+        The request that would pass.
+
+    Examples
+    --------
+    >>> active, head = [Holding(50, 10), Holding(30, 30)], Holding(60, 10)
+    >>> [may_pass(MODES["peak"], active, head, 10, Holding(5, n), memory=140) for n in (10, 12, 20)]
+    [True, False, False]
+    """
+    if not mode.fits(active, candidate, memory):
+        return False
+    then = later([*active, candidate], start)
+    return candidate.remaining <= start or mode.fits(then, head, memory)
 
 
 def remaining_steps(predicted: float, done: float) -> float:

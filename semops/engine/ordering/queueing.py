@@ -2,7 +2,7 @@
 
 It uses the policies and admission modes of the scheduler, so what is proven or measured here is about the
 same code. A step serves all running requests: each computes a chunk of its prompt or decodes a token.
-Admission is in strict order: a head that doesn't fit stops it.
+Admission is in strict order: a head that doesn't fit stops it, unless it is there since it waited too long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from semops.engine.ordering.fitting import Holding, Mode, remaining_steps
+from semops.engine.ordering.fitting import (
+    PASSING,
+    Holding,
+    Mode,
+    earliest_start,
+    may_pass,
+    remaining_steps,
+)
 from semops.engine.ordering.policies import AGED, Policy
 from semops.engine.ordering.volume import Job
 from semops.errors import CapacityError
@@ -94,6 +101,8 @@ class _Worker:
         self._retry = True
         """Whether a head that didn't fit may fit now."""
         self._policy = policy
+        self._tried = (-1, 0, 0)
+        """The blocked head, running and waiting requests when others were last let past it."""
 
     def add(self, number: int) -> None:
         """Queue a request."""
@@ -108,22 +117,42 @@ class _Worker:
     def admit(self, now: int) -> None:
         """Start waiting requests while the next one fits."""
         while self.waiting and len(self.active) < self.seats:
-            request = self._head(now)
-            if not self._retry and request is self.waiting[0][2]:
+            request, waits_long = self._head(now)
+            if not self._retry and not waits_long:
                 return
             candidate = self._holding(request, now, start=now)
             active = [self._holding(other, now, other.start) for other in self.active]
             if active and not self.mode.fits(active, candidate, self.memory):
                 # Only a look ahead changes while nothing ends.
                 self._retry = self.mode.foresees
+                if waits_long:
+                    self._fill(now, request, candidate, active)
                 return
-            self._take(request)
-            request.start = now
-            request.chunks = math.ceil(request.prompt / self.chunk) if self.chunk else 0
-            self.active.append(request)
-            if self.outcome.starts[request.number] < 0:
-                self.outcome.starts[request.number] = now
-            self._retry = True
+            self._start(request, now)
+
+    def _start(self, request: _Request, now: int) -> None:
+        self._take(request)
+        request.start = now
+        request.chunks = math.ceil(request.prompt / self.chunk) if self.chunk else 0
+        self.active.append(request)
+        if self.outcome.starts[request.number] < 0:
+            self.outcome.starts[request.number] = now
+        self._retry = True
+
+    def _fill(self, now: int, head: _Request, wants: Holding, active: list[Holding]) -> None:
+        """Start requests beside a blocked one that has waited too long, where that doesn't delay it."""
+        tried = (head.number, len(self.active), len(self.waiting))
+        if tried == self._tried:
+            return
+        start = earliest_start(self.mode, active, wants, self.memory)
+        for _, _, request in heapq.nsmallest(PASSING + 1, self.waiting):
+            candidate = self._holding(request, now, start=now)
+            if request is not head and may_pass(
+                self.mode, active, wants, start, candidate, self.memory
+            ):
+                self._start(request, now)
+                active.append(candidate)
+        self._tried = (head.number, len(self.active), len(self.waiting))
 
     def step(self, now: int) -> None:
         """Serve all that is active for one step."""
@@ -144,14 +173,15 @@ class _Worker:
                 left.append(request)
         self.active = left
 
-    def _head(self, now: int) -> _Request:
+    def _head(self, now: int) -> tuple[_Request, bool]:
+        """Return the request that goes next, and whether it does since it waited too long."""
         while self.oldest and self.outcome.starts[self.oldest[0].number] >= 0:
             self.oldest.popleft()
         if self.oldest:
             oldest = self.oldest[0]
             if now - self.arrivals[oldest.number].at_step > self.max_wait:
-                return oldest
-        return self.waiting[0][2]
+                return oldest, True
+        return self.waiting[0][2], False
 
     def _take(self, request: _Request) -> None:
         if request is not self.waiting[0][2]:
@@ -219,7 +249,8 @@ def serve(
         Prompt tokens of a request computed in a step; None: prompts are there at once, as in the theory
         of bursts.
     max_wait
-        Steps after which a waiting request goes first.
+        Steps after which a waiting request goes first. While it doesn't fit, later ones may still start,
+        smallest first, where that doesn't delay it.
     seats
         Most requests that run together.
     steps
