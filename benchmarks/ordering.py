@@ -97,21 +97,21 @@ def predictions(
     exact = [float(o) for _, o in requests]
     if how == "noisy":
         return [max(1.0, o * dice.lognormvariate(0.0, SIGMA)) for o in exact]
+    if how != "learned" and policy != "svf_onebit":
+        return exact
+    book = OperatorLengths(cap=max(o for _, o in others))
+    for s, o in others:
+        book.observe(s, o)
+        if book.due:
+            book.learn()
+    book.learn()
+    prompts = [s for s, _ in requests]
     if how == "learned":
-        book = OperatorLengths(cap=max(o for _, o in others))
-        for s, o in others:
-            book.observe(s, o)
-            if book.due:
-                book.learn()
-        prompts = [s for s, _ in requests]
         return book.one_bit(prompts) if policy == "svf_onebit" else book.predict(prompts)
-    if policy == "svf_onebit":
-        median = statistics.median(o for _, o in others)
-        short = statistics.mean(o for _, o in others if o <= median)
-        long = statistics.mean(o for _, o in others if o > median)
-        wrong = FLIPPED if how == "flipped" else 0.0
-        return [long if (o > median) != (dice.random() < wrong) else short for o in exact]
-    return exact
+    median = statistics.median(o for _, o in others)
+    wrong = FLIPPED if how == "flipped" else 0.0
+    bits = [(o > median) != (dice.random() < wrong) for o in exact]
+    return book.standing_for(bits, prompts)
 
 
 def arriving(job: tuple[str, int, int, float]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,14 @@ def features(prompts: Sequence[int], caps: Sequence[int]) -> Floats:
     return np.column_stack((np.ones_like(sizes), logs, sizes / 1_000, np.log(np.maximum(caps, 1))))
 
 
+class StandIn(NamedTuple):
+    """What stands for the length of a class: linear in the features, within what was seen."""
+
+    weights: Floats
+    low: float
+    high: float
+
+
 @dataclass(slots=True)
 class OperatorLengths:
     """What is known of the answer lengths of one operator.
@@ -71,7 +79,7 @@ class OperatorLengths:
     quantile: float = 0.5
     """Which quantile of the answers the constant is."""
     proxies: str = "practical"
-    """What stands for a short and a long answer: ``practical`` takes the means of both classes,
+    """What stands for a short and a long answer: ``practical`` takes the mean of the class by prompt length,
     ``theory`` powers of the cap."""
     constant: float = field(init=False)
     """The running quantile, in tokens."""
@@ -88,12 +96,13 @@ class OperatorLengths:
     _split: Floats | None = None
     """Of the log-odds of a long answer."""
     _threshold: float = field(init=False)
-    _short: float = field(init=False)
-    _long: float = field(init=False)
+    _short: StandIn = field(init=False)
+    _long: StandIn = field(init=False)
 
     def __post_init__(self) -> None:
         self.constant = float(min(self.cap, FIRST_GUESS))
-        self._threshold, self._short, self._long = one_bit_lengths(self.cap)
+        self._threshold, short, long = one_bit_lengths(self.cap)
+        self._short, self._long = _always(short), _always(long)
 
     @property
     def learned(self) -> bool:
@@ -141,9 +150,23 @@ class OperatorLengths:
         """Return what stands for the lengths where only *short* or *long* is predicted, in tokens."""
         caps = [self.cap] * len(prompts) if caps is None else caps
         if self._split is None:  # a map is long until it has shown otherwise
-            return [self._long] * len(prompts)
-        odds = features(prompts, caps) @ self._split
-        return np.where(odds > 0, self._long, self._short).tolist()  # type: ignore[no-any-return]
+            return self.standing_for([True] * len(prompts), prompts, caps)
+        return self.standing_for(features(prompts, caps) @ self._split > 0, prompts, caps)
+
+    def standing_for(
+        self, long: Sequence[bool] | Any, prompts: Sequence[int], caps: Sequence[int] | None = None
+    ) -> list[float]:
+        """Return what stands for the lengths of requests of which one bit is known, in tokens.
+
+        The mean of the class at this prompt length: where prompt and answer share a limit, long prompts of
+        either class have shorter answers.
+        """
+        x = features(prompts, [self.cap] * len(prompts) if caps is None else caps)
+        short, other = (
+            np.clip(x @ stand_in.weights, stand_in.low, stand_in.high)
+            for stand_in in (self._short, self._long)
+        )
+        return np.where(long, other, short).tolist()  # type: ignore[no-any-return]
 
     def _judge(self, logs: Floats, outputs: Floats) -> None:
         keep = (1 - ERROR_WEIGHT) ** len(outputs)
@@ -175,8 +198,19 @@ class OperatorLengths:
         else:
             self._split = _logistic(x, long.astype(np.float64))
         if practical:
-            self._long = float(outputs[long].mean())
-            self._short = self._long if long.all() else float(outputs[~long].mean())
+            self._long = _stand_in(x[long], outputs[long])
+            self._short = self._long if long.all() else _stand_in(x[~long], outputs[~long])
+
+
+def _always(length: float) -> StandIn:
+    return StandIn(np.array([length, 0.0, 0.0, 0.0]), length, length)
+
+
+def _stand_in(x: Floats, outputs: Floats) -> StandIn:
+    """Fit the mean length of a class, by prompt length."""
+    moments = x.T @ x + RIDGE * np.eye(x.shape[1])
+    weights: Floats = np.asarray(np.linalg.solve(moments, x.T @ outputs), dtype=np.float64)
+    return StandIn(weights, float(outputs.min()), float(outputs.max()))
 
 
 def _regression(x: Floats, outputs: Floats) -> Floats:
