@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from semops.capacity_report import CapacityReport, capacity
 from semops.errors import (
     CapacityError,
     ConfigError,
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CapacityError",
+    "CapacityReport",
     "ConfigError",
     "EngineError",
     "MissingExtraError",
@@ -42,6 +44,7 @@ __all__ = [
     "TemplateError",
     "UnsupportedError",
     "attach",
+    "capacity",
     "close",
     "configure",
     "explain",

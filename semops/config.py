@@ -64,11 +64,27 @@ class Settings(BaseSettings):
         pattern=r"^(demand|kalypso|static(:\d+(\.\d+)?)*)$",
         description="Admission controller: 'demand', 'kalypso', or 'static' with shares, 'static:1:9'",
     )
+    ordering: Literal["svf", "svf_onebit", "sjf", "fcfs"] = Field(
+        "svf",
+        description="Which request goes first: of several queries, and of rows in any order",
+    )
+    admission: Literal["ledger", "peak", "lookahead", "optimistic"] = Field(
+        "ledger", description="What must fit before a request starts: see docs/capacity.md"
+    )
+    max_wait_s: float | None = Field(
+        None,
+        ge=0,
+        description="Seconds after which a waiting request goes first; None: 20 median latencies",
+    )
     pinning: Literal["auto", "virtual"] = Field(
         "auto", description="'auto' pins prefixes where the backend can, 'virtual' never does"
     )
     executor: Literal["pipelined", "blocking"] = Field(
         "pipelined", description="'blocking' runs one operator over all rows, then the next"
+    )
+    ordered: bool = Field(
+        default=True,
+        description="False: rows come as they finish, small ones first; for tables, not for LIMIT",
     )
     prompt_style: Literal["chat", "raw"] = Field(
         "chat", description="'chat' uses the model's chat template, 'raw' lets it continue the text"
@@ -139,6 +155,9 @@ ENGINE_FIELDS = frozenset(
         "max_running",
         "dtype",
         "controller",
+        "ordering",
+        "admission",
+        "max_wait_s",
         "pinning",
         "cache_dir",
     }
@@ -146,7 +165,7 @@ ENGINE_FIELDS = frozenset(
 """Settings that a running engine can't change."""
 
 OPTION_FIELDS = frozenset(
-    {"executor", "prompt_style", "on_error", "cache", "nulls", "overflow", "progress"}
+    {"executor", "ordered", "prompt_style", "on_error", "cache", "nulls", "overflow", "progress"}
 )
 """Settings that ``semops.options`` may change for a block."""
 

@@ -23,6 +23,7 @@ from semops.arguments import (
     check_stop,
     check_text,
 )
+from semops.capacity_report import estimate_lines
 from semops.errors import ConfigError, UnsupportedError
 from semops.examples import bind_examples
 from semops.operators import Asking, Deciding, SemFilter, SemJoin, SemMap, reads
@@ -301,18 +302,27 @@ def sem_join(
     return semantic_frame(lazy, operator, schema, other)
 
 
-def explain(frame: pl.LazyFrame) -> str:
+def explain(frame: pl.LazyFrame, *, estimate: bool = False, within_s: float | None = None) -> str:
     """Return how a frame's outermost semantic operator and all below it will run.
 
     Parameters
     ----------
     frame
         A lazy frame that ends in a semantic operator, or in filters and selections above one.
+    estimate
+        Say too what will be asked and how long that takes: rows are counted, the first 64 tokenised,
+        and the engine is started; where it has run nothing yet it is timed for some seconds.
+    within_s
+        Say how many engines finish in so many seconds.
 
     Raises
     ------
     PlanError
         If there is no semantic operator, or Polars does other work above it.
+    CapacityError
+        With ``estimate``, if an instruction alone is longer than the context.
+    UnsupportedError
+        With ``estimate``, if semantic operators would have to run for it.
 
     Examples
     --------
@@ -328,7 +338,11 @@ def explain(frame: pl.LazyFrame) -> str:
         sem_map:summary "Summarise {text}"  reads text; at most 256 tokens; shares 'text' with sem_filter
     """
     source, pushed = outermost(_lazy("frame", frame))
-    return explain_plan(plan(source, pushed))
+    physical = plan(source, pushed)
+    text = explain_plan(physical)
+    if not estimate and within_s is None:
+        return text
+    return "\n".join([text, *estimate_lines(physical, within_s)])
 
 
 def _lazy(argument: str, frame: object) -> pl.LazyFrame:

@@ -131,11 +131,12 @@ def start(node: Node, memo: AnswerMemo, wanted: Wanted) -> Query:
     """
     return Query(
         physical(node),
-        _start_engine,
+        start_engine,
         memo,
         wanted,
         session.settings().executor,
         session.answer_cache(),
+        ordered=session.settings().ordered,
     )
 
 
@@ -149,7 +150,8 @@ def plan(source: SemanticSource, pushed: Pushed) -> PhysicalPlan:
     return physical(read(source, pushed))
 
 
-def _start_engine() -> tuple[EngineThread, Prompter]:
+def start_engine() -> tuple[EngineThread, Prompter]:
+    """Return the process's engine and a prompter for it; takes seconds where none runs yet."""
     engine = session.engine()
     system = session.settings().system_prompt
     return engine, Prompter(engine.tokenizer, SYSTEM if system is None else system)

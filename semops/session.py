@@ -71,7 +71,7 @@ def configure(**changes: Any) -> None:
     >>> configure(colour="red")
     Traceback (most recent call last):
     ...
-    semops.errors.ConfigError: 'colour' is no setting; there are backend, ...
+    semops.errors.ConfigError: 'colour' is no setting; there are admission, ...
     """
     from semops.config import ENGINE_FIELDS, load
 
@@ -154,7 +154,12 @@ def engine() -> EngineThread:
 
             current = settings()
             _engine = EngineThread(
-                lambda: _start_vllm(current), current.controller, current.pinning
+                lambda: _start_vllm(current),
+                current.controller,
+                current.pinning,
+                policy=current.ordering,
+                mode=current.admission,
+                max_wait_s=current.max_wait_s,
             )
             atexit.register(_end_process)
         return _engine

@@ -41,6 +41,8 @@ def replay(
     *,
     controller: str = "demand",
     pinning: str = "auto",
+    ordering: str = "svf",
+    admission: str = "ledger",
     **backend: Any,
 ) -> Iterator[Replay]:
     """Let a function answer all semantic operators in a block, in all threads.
@@ -51,7 +53,7 @@ def replay(
         ``answer(operator, instruction, row)`` gives a verdict (True, False, the probability of yes, or
         None for undecided), a text, or a :class:`Reply` with a delay, a cut-off or a failure. An
         exception that it raises is a failed request.
-    controller, pinning
+    controller, pinning, ordering, admission
         As in :func:`semops.configure`.
     backend
         ``kv_tokens``, ``block_tokens``, ``context_tokens``, ``max_running``: the size of the engine.
@@ -73,5 +75,7 @@ def replay(
         made.append(ReplayBackend(answer, **backend))
         return made[0]
 
-    with session.override(start, controller=controller, pinning=pinning) as engine:
+    with session.override(
+        start, controller=controller, pinning=pinning, policy=ordering, mode=admission
+    ) as engine:
         yield Replay(made[0], engine)

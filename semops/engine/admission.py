@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semops.engine import completion
+from semops.engine import completion, pace, turns
 from semops.engine.task import State, Task
 
 if TYPE_CHECKING:
@@ -15,14 +15,22 @@ if TYPE_CHECKING:
 
 
 def launch(scheduler: Scheduler) -> int:
-    """Admit what may start now, the query furthest below its fair share first; return how many."""
+    """Admit what may start now, queries below their fair share first; return how many."""
     admitted = 0
     blocked: set[int] = set()
+    pace.refill(scheduler)
+    for query in list(scheduler.queries.values()):
+        with scheduler.guard(query):
+            turns.enqueue_arrivals(scheduler, query)
     while len(scheduler.running) < scheduler.capabilities.max_running:
-        ready = [q for q in scheduler.queries.values() if q.key not in blocked and not q.parked]
+        ready = [
+            q
+            for q in scheduler.queries.values()
+            if q.key not in blocked and not q.parked and q.credit > 0
+        ]
         if not ready:
             break
-        query = min(ready, key=lambda q: (q.used / q.weight, q.key))
+        query = turns.next_query(scheduler, ready)
         outcome = "nothing"
         with scheduler.guard(query):
             outcome = _admit_one(scheduler, query)
@@ -52,12 +60,18 @@ def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
         share = fair_share(scheduler, query)
         others_wait = any(_wants(q) for q in scheduler.queries.values() if q is not query)
         over_share = others_wait and query.live and query.used + need > share
-        fits = query.controller.admits(task, need) and not over_share
+        asked = turns.asks(scheduler, task, need)
+        fits = query.controller.admits(task, asked) and not over_share
         if fits or runs_solo(scheduler, task, need):
             query.waiting[stage].popleft()
             start(scheduler, task, need)
             return "admitted"
         outcome = "no room"
+        passing = turns.passing(scheduler, task, need)
+        if passing is not None and not over_share:
+            query.waiting[stage].remove(passing)
+            start(scheduler, passing, task_need(scheduler, passing))
+            return "admitted"
     return outcome
 
 
@@ -75,7 +89,9 @@ def allowed_by_demand(task: Task) -> bool:
 
 
 def head(scheduler: Scheduler, query: QueryState, stage: int) -> Task | None:
-    """Return the first task of a stage in row order; children are created here, one at a time."""
+    """Return the first task of a stage in its order; children are created here, one at a time."""
+    if stage == 0 and not query.ordered:
+        turns.promote_oldest(scheduler, query)
     waiting = query.waiting[stage]
     parents = query.parents[stage - 1] if stage else None
     if parents:
@@ -86,7 +102,9 @@ def head(scheduler: Scheduler, query: QueryState, stage: int) -> Task | None:
             parent.next_child += 1
             if parent.next_child == query.pipeline.products[stage - 1].right_rows:
                 parents.popleft()
-            waiting.appendleft(Task(scheduler.next_key(), query, item, stage, place, parent))
+            child = Task(scheduler.next_key(), query, item, stage, place, parent)
+            child.arrived_s = scheduler.clock()
+            waiting.appendleft(child)
     return waiting[0] if waiting else None
 
 
@@ -120,6 +138,18 @@ def _bound(task: Task, number: int, size: int, room: int) -> int:
     if number == task.step and task.bound:
         return task.bound
     return min(task.query.bounds[task.stage, number].first(size), max(room - size, 1))
+
+
+def last_bound(scheduler: Scheduler, task: Task) -> int:
+    """Return the bound of the last answer of a task that has not started, in tokens."""
+    number = len(task.query.pipeline.stages[task.stage].steps) - 1
+    size = task.query.program.sizes(task.item, task.stage)[number]
+    return _bound(task, number, size, scheduler.capabilities.context_tokens)
+
+
+def parent_prefix_tokens(task: Task) -> int:
+    """Return how many leading tokens of a task's prompts its parent holds."""
+    return len(_parents_prefix(task))
 
 
 def _lost_by_ancestors(scheduler: Scheduler, task: Task) -> int:
@@ -191,6 +221,7 @@ def start(scheduler: Scheduler, task: Task, need: int) -> None:
             parent.warm = False
             need -= restored
         parent = parent.parent
+    pace.spend(scheduler, task)
     query.live.add(task)
     query.active_in[task.stage] += 1
     scheduler.ledger.set_reserved(task, need)

@@ -32,6 +32,8 @@ class Capabilities:
     """Longest prompt plus answer, in tokens."""
     max_running: int
     """Most requests that are decoded together."""
+    chunk_tokens: int = 2_048
+    """Most tokens computed in one step."""
     pinning: bool = False
     """Whether :meth:`Backend.pin` works."""
     prefix_reuse: bool = True
@@ -86,6 +88,12 @@ class Backend(Protocol):
 
     def step(self) -> list[tuple[int, Answer]]:
         """Advance all queued requests by one engine step; return those that ended."""
+
+    def last_step(self) -> tuple[int, int, int] | None:
+        """Return prefill, decode and context tokens of the last step, zeros before the first.
+
+        None where that isn't known.
+        """
 
     def abort(self, keys: Sequence[int]) -> None:
         """Forget requests; no answer comes for them. Unknown keys are ignored."""

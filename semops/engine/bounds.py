@@ -80,3 +80,19 @@ class BoundEstimator:
         if attempt >= 3:
             return self.cap
         return min(self.cap, max(2 * bound, self.first(prompt_tokens)))
+
+
+class CapBound(BoundEstimator):
+    """A bound that is the cap, for admission modes that reserve it or nothing; it never causes a retry.
+
+    Examples
+    --------
+    >>> CapBound(cap=400).first(prompt_tokens=100)
+    400
+    """
+
+    __slots__ = ()
+
+    def first(self, prompt_tokens: int) -> int:  # noqa: ARG002 - as the class that it replaces
+        """Return the cap."""
+        return self.cap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semops.engine import admission, feedback
+from semops.engine import admission, feedback, turns
 from semops.engine.answers import request_key
 from semops.engine.plan import Answer, Finish, Skip, Verdict
 from semops.engine.task import State, Task
@@ -89,10 +89,10 @@ def _send(scheduler: Scheduler, task: Task, step: Step, request: Request) -> Non
     number = scheduler.next_key()
     scheduler.running[number] = task
     task.submitted_s = scheduler.clock()
+    task.sent_at_step = scheduler.steps
     query.counts[step.name].enter(task.submitted_s)
     feedback.expect(scheduler, task)
-    # Later steps and stages first: their prefix is cached now. Older tuples before younger ones.
-    priority = -(task.stage * 1_000 + task.step)
+    priority = turns.engine_priority(scheduler, task)
     scheduler.backend.submit(number, request, task.bound, priority)
 
 
@@ -132,6 +132,7 @@ def complete(scheduler: Scheduler, task: Task, answer: Answer) -> None:
     estimator = query.bounds[task.stage, task.step]
     if answer.finish is not Finish.ERROR:
         estimator.observe(answer.output_tokens, request.prompt_tokens)
+        scheduler.observe(task, step, answer)
     room = scheduler.capabilities.context_tokens - request.prompt_tokens
     cap = min(request.decoding.max_tokens, room)
     if answer.finish is Finish.LENGTH and not request.decoding.choices and task.bound < cap:
@@ -234,6 +235,7 @@ def release(scheduler: Scheduler, task: Task) -> None:
     scheduler.pins.drop(task)
     query.live.discard(task)
     task.state = State.DONE
+    scheduler.patience.observe(scheduler.clock() - task.arrived_s)
     parent = task.parent
     if parent is None:
         return

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from semops.engine.answers import AnswerMemo
@@ -38,6 +40,8 @@ class EngineThread:
         Name of the admission controller.
     pinning
         ``auto`` or ``virtual``.
+    policy, mode, max_wait_s
+        As in :class:`~semops.engine.scheduler.Scheduler`.
 
     Raises
     ------
@@ -50,6 +54,10 @@ class EngineThread:
         start_backend: Callable[[], Backend],
         controller: str = "demand",
         pinning: str = "auto",
+        *,
+        policy: str = "svf",
+        mode: str = "ledger",
+        max_wait_s: float | None = None,
     ) -> None:
         self._commands: deque[Callable[[Scheduler], None]] = deque()
         self._wake = threading.Condition()
@@ -65,7 +73,7 @@ class EngineThread:
         self._rebuilt = False
         self._thread = threading.Thread(
             target=self._main,
-            args=(controller, pinning),
+            args=(partial(_scheduler, controller, pinning, policy, mode, max_wait_s),),
             name="semops-engine",
             daemon=True,
         )
@@ -120,9 +128,9 @@ class EngineThread:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
-    def _main(self, controller: str, pinning: str) -> None:
+    def _main(self, scheduler_on: Callable[[Backend], Scheduler]) -> None:
         try:
-            self.scheduler = Scheduler(self._start_backend(), controller, pinning)
+            self.scheduler = scheduler_on(self._start_backend())
         except BaseException as error:  # noqa: BLE001 - raised again by the constructor
             self._start_error = error
             self._started.set()
@@ -205,6 +213,21 @@ def lost_device(error: BaseException) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return False
+
+
+def _scheduler(
+    controller: str,
+    pinning: str,
+    policy: str,
+    mode: str,
+    max_wait_s: float | None,
+    backend: Backend,
+) -> Scheduler:
+    # A simulated engine has a clock of its own.
+    clock = getattr(backend, "clock", time.monotonic)
+    return Scheduler(
+        backend, controller, pinning, clock, policy=policy, mode=mode, max_wait_s=max_wait_s
+    )
 
 
 def _end_quietly(scheduler: Scheduler, key: int, reason: BaseException) -> None:

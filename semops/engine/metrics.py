@@ -84,5 +84,7 @@ class EngineEvents:
     """Times the budget shrank, since children missed prefixes that nobody had pinned."""
     rebuilt: int = 0
     """Times the engine was started again after a failed step."""
+    overloaded: int = 0
+    """Times the rate of queries rose above what the engine sustains."""
     parked: int = 0
     """Times the consumer stopped pulling and the query gave its memory back."""

@@ -55,6 +55,8 @@ class Decoding:
     """0 decodes greedily; above, tokens are drawn from the distribution divided by it."""
     seed: int = 0
     """Seed of what is drawn; equal requests give equal answers."""
+    ignore_eos: bool = False
+    """Whether the answer goes on to ``max_tokens`` whatever the model says, for measurements."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semops.engine import admission, completion, deadlock
 from semops.engine.answer_cache import AnswerCache
+from semops.engine.bounds import CapBound
 from semops.engine.budgets import new_controller
+from semops.engine.capacity import Shape
 from semops.engine.feedback import HitFeedback
 from semops.engine.ledger import Ledger
+from semops.engine.lengths import LengthBook
+from semops.engine.load import LoadMonitor, size_of
 from semops.engine.metrics import EngineEvents
+from semops.engine.ordering import admission_mode, ordering
 from semops.engine.pinning import Pins
+from semops.engine.step_time import StepMeter
 from semops.engine.task import QueryState, State, Task
+from semops.engine.turns import Patience
 from semops.errors import EngineError
 
 if TYPE_CHECKING:
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     from semops.engine.answers import AnswerMemo
     from semops.engine.backend import Backend
     from semops.engine.demand import Demand
-    from semops.engine.plan import Answer, Pipeline, Program, Verdict
+    from semops.engine.plan import Answer, Pipeline, Program, Step, Verdict
 
 PARK_AFTER_S = 1.0
 """A query that nobody has pulled for so long starts nothing new, in seconds."""
@@ -60,6 +67,19 @@ class Scheduler:
         ``auto`` pins prefixes explicitly where the backend can; ``virtual`` relies on admission.
     clock
         Returns seconds.
+    policy
+        Name of the ordering policy, for heads of several queries and for tuples of an unordered one.
+    mode
+        Name of the admission mode. A look ahead counts a step for each :meth:`turn`.
+    max_wait_s
+        After so long a request goes first, in seconds; None for 20 median latencies.
+    lengths
+        What is known of answer lengths; by default nothing yet.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such policy or mode.
     """
 
     def __init__(
@@ -68,6 +88,11 @@ class Scheduler:
         controller: str = "demand",
         pinning: str = "auto",
         clock: Callable[[], float] = time.monotonic,
+        *,
+        policy: str = "svf",
+        mode: str = "ledger",
+        max_wait_s: float | None = None,
+        lengths: LengthBook | None = None,
     ) -> None:
         capabilities = backend.capabilities
         self.backend = backend
@@ -79,6 +104,16 @@ class Scheduler:
         self.feedback = HitFeedback(self.ledger)
         self.events = EngineEvents()
         self.monitor = deadlock.Monitor()
+        self.ordering = ordering(policy)
+        self.admission = admission_mode(mode)
+        self.patience = Patience(max_wait_s)
+        self.lengths = LengthBook() if lengths is None else lengths
+        self.meter = StepMeter()
+        self.load = LoadMonitor(size_of(capabilities, self.ledger.budget), mode)
+        self.mean_prompt = 0.0
+        """Running mean of the prompt tokens that a task brings along."""
+        self.steps = 0
+        """Engine steps so far."""
         self.queries: dict[int, QueryState] = {}
         self.running: dict[int, Task] = {}
         """Tasks by the key under which their request is in the backend."""
@@ -101,6 +136,8 @@ class Scheduler:
         memo: AnswerMemo | None = None,
         weight: float = 1.0,
         cache: CacheFile | None = None,
+        *,
+        ordered: bool = True,
     ) -> QueryState:
         """Register a query; tuples come by :meth:`add_tuple`.
 
@@ -109,7 +146,11 @@ class Scheduler:
         ConfigError
             If the answer cache can't be used.
         """
-        query = QueryState(self.next_key(), pipeline, program, demand, post_local, on_end, weight)
+        query = QueryState(
+            self.next_key(), pipeline, program, demand, post_local, on_end, weight, ordered
+        )
+        if self.admission.name in {"peak", "optimistic"}:
+            query.bounds = {k: CapBound(b.cap, b.one_token) for k, b in query.bounds.items()}
         if memo is not None:
             query.memo = memo
         if cache is not None:
@@ -118,13 +159,20 @@ class Scheduler:
             query.child_need[stage] = float(program.floor(stage))
         query.controller = new_controller(self.controller, query, self.ledger)
         self.queries[query.key] = query
+        now_s, unfinished = self.clock(), len(self.queries)
+        self.events.overloaded += self.load.arrived(now_s, unfinished, self.meter)
         return query
 
     def add_tuple(self, query: QueryState, item: object) -> None:
         """Queue a tuple of the first stage."""
         if not query.ended:
             key = self.next_key()
-            query.enqueue(Task(key, query, item, stage=0, place=(key,)))
+            task = Task(key, query, item, stage=0, place=(key,))
+            task.arrived_s = self.clock()
+            if query.ordered:
+                query.enqueue(task)
+            else:
+                query.arrivals.append(task)
 
     def close_input(self, query: QueryState) -> None:
         """Note that no further tuple will come."""
@@ -154,6 +202,7 @@ class Scheduler:
                     completion.complete(self, task, answer)
         for cache in self.caches.values():
             cache.flush()  # now: whatever ends the process, finished answers are kept
+        self.lengths.learn()
         deadlock.check(self, progressed=bool(answers or admitted))
         for query in list(self.queries.values()):
             if query.idle:
@@ -161,12 +210,19 @@ class Scheduler:
         return bool(admitted or answers or self.running)
 
     def _step(self) -> list[tuple[int, Answer]]:
+        """Let the backend step, and time it."""
         if not self.running:
             return []
+        used = self.ledger.used / self.ledger.budget
+        seats = len(self.running) / self.capabilities.max_running
+        started_s = self.clock()
         try:
-            return self.backend.step()
+            answers = self.backend.step()
         except Exception as error:
             raise StepError from error
+        self.steps += 1
+        self.meter.observe(self.clock() - started_s, max(used, seats), self.backend.last_step())
+        return answers
 
     def open_cache(self, file: CacheFile) -> AnswerCache:
         """Return an answer cache, opening it if no query did yet.
@@ -211,6 +267,21 @@ class Scheduler:
                 self.ledger.set_reserved(task, 0)
                 task.warm = False
 
+    def observe(self, task: Task, step: Step, answer: Answer) -> None:
+        """Learn from the answer to a task's request."""
+        if not step.one_token:
+            self.lengths.observe(
+                step.name, step.max_tokens, answer.prompt_tokens, answer.output_tokens
+            )
+        self.load.answered(
+            Shape(
+                answer.prompt_tokens,
+                answer.output_tokens,
+                answer.cached_tokens,
+                bound_tokens=max(task.bound, answer.output_tokens),
+            )
+        )
+
     @contextmanager
     def guard(self, query: QueryState) -> Iterator[None]:
         """End only this query if its program raises."""
@@ -225,7 +296,8 @@ class Scheduler:
             return
         query.ended = True
         self._take_back(query)
-        for queue in (*query.waiting, *query.parents):
+        self.load.ended(sum(counts.calls for counts in query.counts.values()))
+        for queue in (*query.waiting, *query.parents, query.arrivals, query.oldest):
             queue.clear()
         for task in list(query.live):
             self.ledger.set_reserved(task, 0)

@@ -77,6 +77,14 @@ class Task:
     """Tokens that its request should find in the cache, where that is known; else 0."""
     submitted_s: float | None = None
     """When its request went to the backend, in seconds; None while none is there."""
+    sent_at_step: int | None = None
+    """The engine step before which that was."""
+    arrived_s: float = 0.0
+    """When it began to wait for the first time, in seconds."""
+    policy_key: float | None = None
+    """What the ordering policy makes of it; None until asked for."""
+    order: float = 0.0
+    """What it is queued by before its place; not 0 only where rows may come in any order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +100,8 @@ class QueryState:
     on_end: Callable[[BaseException | None], None]
     """Called once, when the last task is done or the query failed."""
     weight: float = 1.0
+    ordered: bool = True
+    """Whether its tuples start in row order."""
     waiting: list[deque[Task]] = field(init=False)
     """Per stage, tasks to be admitted, in row order."""
     parents: list[deque[Task]] = field(init=False)
@@ -118,6 +128,20 @@ class QueryState:
     """Running mean of the need of a task, per stage, in tokens."""
     trajectory: deque[Sample] = field(default_factory=lambda: deque(maxlen=TRAJECTORY))
     """Budgets and queues over time, for plans with more than one stage."""
+    arrivals: list[Task] = field(default_factory=list)
+    """Tuples of an unordered query that have no place in a queue yet."""
+    oldest: deque[Task] = field(default_factory=deque)
+    """Tuples of an unordered query in the order of their arrival, some of which wait."""
+    started: int = 0
+    """Tasks admitted so far."""
+    credit: float = 0.0
+    """Prompt tokens that it may send to the engine in this round."""
+    passed_at: set[Task] = field(default_factory=set)
+    """The live tasks when none could be let past a tuple that waits too long."""
+    lead: int = 0
+    """How far its requests stand back in the engine; grows with the seats that it took."""
+    first_keys: dict[int, float] = field(default_factory=dict)
+    """By depth, the policy's key of its first request there."""
     exhausted: bool = False
     """True once no further root tuple will come."""
     parked: bool = False
@@ -139,8 +163,8 @@ class QueryState:
                     self.bounds[index, number] = BoundEstimator(step.max_tokens, step.one_token)
 
     def enqueue(self, task: Task) -> None:
-        """Let a task wait, before all that come later in row order."""
-        insort(self.waiting[task.stage], task, key=_place)
+        """Let a task wait, before all that come later in the policy's or in row order."""
+        insort(self.waiting[task.stage], task, key=_order)
 
     def enqueue_children(self, parent: Task) -> None:
         """Let the children of a task be created, before those that come later in row order."""
@@ -179,8 +203,13 @@ class QueryState:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do."""
-        return self.exhausted and not self.live and not any(self.waiting) and not any(self.parents)
+        queued = self.arrivals or any(self.waiting) or any(self.parents)
+        return self.exhausted and not self.live and not queued
 
 
 def _place(task: Task) -> tuple[int, ...]:
     return task.place
+
+
+def _order(task: Task) -> tuple[float, tuple[int, ...]]:
+    return task.order, task.place

@@ -52,6 +52,8 @@ class TokenOperator:
     """Longest answer of a map, in tokens; 0 for a predicate."""
     choices: tuple[int, int] = (YES, NO)
     """Tokens of a predicate's yes and no."""
+    exact: Callable[[Rows], int] | None = None
+    """Gives the length of each answer of a map, where it is to have just that one, in tokens."""
 
     def asks(self, rows: Rows) -> Ids:
         """Return the ids of the instruction for a tuple."""
@@ -152,11 +154,12 @@ class TokenProgram:
     def request(self, item: TokenTuple, stage: int, step: int) -> Request | Skip:
         """Return the prompt of a step."""
         operator = self.stages[stage][step]
-        decoding = (
-            Decoding(operator.max_tokens)
-            if operator.max_tokens
-            else Decoding(1, choices=operator.choices)
-        )
+        if operator.exact is not None:
+            decoding = Decoding(operator.exact(item.rows), ignore_eos=True)
+        elif operator.max_tokens:
+            decoding = Decoding(operator.max_tokens)
+        else:
+            decoding = Decoding(1, choices=operator.choices)
         ids = (*item.prompt, *operator.asks(item.rows))
         return Request(
             ids,

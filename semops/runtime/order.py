@@ -47,6 +47,8 @@ class OrderBuffer:
         self._root = Slot()
         self._held: list[tuple[int, ...]] = []
         """Paths of the results that are held, in order."""
+        self.ordered = True
+        """Whether results wait for those before them."""
         self._drained = 0
         """Results drained that :meth:`took` was not called for yet."""
 
@@ -71,8 +73,11 @@ class OrderBuffer:
         """Return the results that can be given out, in order; they count until :meth:`took`."""
         out: list[Tuple] = []
         with self._lock:
-            _drain(self._root.children, out)
-            del self._held[: len(out)]  # what is given out comes before all that is still held
+            _drain(self._root.children, out, self.ordered)
+            if self.ordered:
+                del self._held[: len(out)]  # what is given out comes before all that is still held
+            else:
+                self._held.clear()
             self._drained += len(out)
         return out
 
@@ -84,15 +89,22 @@ class OrderBuffer:
     def held_before(self, slot: Slot) -> int:
         """Return how many results that nobody counts as taken come before a place."""
         with self._lock:
+            if not self.ordered:
+                return self._drained + len(self._held)
             return self._drained + bisect_left(self._held, slot.path)
 
 
-def _drain(slots: deque[Slot], out: list[Tuple]) -> None:
+def _drain(slots: deque[Slot], out: list[Tuple], ordered: bool) -> None:  # noqa: FBT001
+    """Move results out, up to the first place that is open, or past it where order was given up."""
+    left: list[Slot] = []
     while slots:
         slot = slots[0]
-        _drain(slot.children, out)
+        _drain(slot.children, out, ordered)
         if slot.children or not slot.closed:
-            return
-        if slot.result is not None:
+            if ordered:
+                return
+            left.append(slot)
+        elif slot.result is not None:
             out.append(slot.result)
         slots.popleft()
+    slots.extend(left)

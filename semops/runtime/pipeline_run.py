@@ -15,6 +15,7 @@ from semops.planner.polars_height import cheap_height
 from semops.progress import OperatorProgress, Snapshot
 from semops.runtime.asks import AskBuilder
 from semops.runtime.calibrate import calibrate
+from semops.runtime.estimate import check_fits
 from semops.runtime.leaving import live
 from semops.runtime.rows import Batch, assemble
 from semops.runtime.scopes import collect_part
@@ -65,6 +66,8 @@ class PipelineRun:
         What the plan above says about how many rows will be pulled.
     cache
         Where answers of earlier runs are kept, if they are to be used.
+    ordered
+        Whether rows come in row order; else as they finish.
     """
 
     def __init__(
@@ -77,6 +80,8 @@ class PipelineRun:
         memo: AnswerMemo,
         wanted: Wanted = UNKNOWN,
         cache: CacheFile | None = None,
+        *,
+        ordered: bool = True,
     ) -> None:
         self.pipeline = pipeline
         self._labels = labels
@@ -93,6 +98,7 @@ class PipelineRun:
         self._log = log
         self._memo = memo
         self._cache = cache
+        self._ordered = ordered
         self._program: PipelineProgram | None = None
         self._query: QueryState | None = None
         self._in_transit = 0
@@ -209,6 +215,7 @@ class PipelineRun:
                 self._on_end,
                 self._memo,
                 cache=self._cache,
+                ordered=self._ordered,
             )
         except Exception as error:  # noqa: BLE001 - this query's, not the engine's
             self._on_end(error)
@@ -255,6 +262,8 @@ class PipelineRun:
                 self.pipeline, rights, asks, self._log, self._caller_wake.set
             )
             self._program.feeder_wake = self._feeder_wake.set
+            self._program.buffer.ordered = self._ordered
+            check_fits(self._program, engine.capabilities)
             self.engine = engine
             self._post(self._register)
             number = 0

@@ -43,6 +43,8 @@ class Query:
         Named in the profile.
     cache
         Where answers of earlier runs are kept, if they are to be used.
+    ordered
+        Whether rows come in row order.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Query:
         wanted: Wanted,
         executor: str,
         cache: CacheFile | None = None,
+        *,
+        ordered: bool = True,
     ) -> None:
         self.plan = plan
         self.profile = Profile(executor=executor)
@@ -60,6 +64,7 @@ class Query:
         self._memo = memo
         self._wanted = wanted
         self._cache = cache
+        self._ordered = ordered
         self._log = QueryLog()
         self._run: PipelineRun | None = None
         self._finished = False
@@ -96,6 +101,7 @@ class Query:
                     self._memo,
                     wanted,
                     self._cache,
+                    ordered=self._ordered,
                 )
                 collected = []
                 for frame in self._run.frames():

@@ -217,11 +217,17 @@ class Driver:
         *,
         pinning: str = "auto",
         controller: str = "demand",
+        policy: str = "svf",
+        mode: str = "ledger",
         **backend: Any,
     ) -> None:
         self.clock = Clock()
         self.backend = ReplayBackend(answer, clock=self.clock, sleep=self.clock.sleep, **backend)
-        self.scheduler = Scheduler(self.backend, controller, pinning, self.clock)
+        self.scheduler = Scheduler(
+            self.backend, controller, pinning, self.clock, policy=policy, mode=mode
+        )
+        self.reserves = mode in {"ledger", "peak"}
+        """Whether what is reserved is never more than the budget."""
         self.runs: list[Run] = []
         self.fits = True
         """Whether nobody else takes memory, so that what is admitted never has to wait for it."""
@@ -240,7 +246,7 @@ class Driver:
             if self.before_step is not None:
                 self.before_step()
             answers = step()
-            if self.fits and not self.scheduler.events.solo:
+            if self.fits and self.reserves and not self.scheduler.events.solo:
                 assert not self.backend.progress()[1], "admitted beyond the physical memory"
             return answers
 
@@ -255,6 +261,7 @@ class Driver:
         rows_wanted: int | None = None,
         weight: float = 1.0,
         taken: int = 1_000,
+        ordered: bool = True,
     ) -> Run:
         """Add a query whose consumer has taken so much already that its window is wide."""
         demand = Demand(rows_wanted, self.clock)
@@ -263,7 +270,13 @@ class Driver:
         ended: list[BaseException | None] = []
         local: list[Task] = []
         query = self.scheduler.add_query(
-            program.pipeline(), program, demand, local.append, ended.append, weight=weight
+            program.pipeline(),
+            program,
+            demand,
+            local.append,
+            ended.append,
+            weight=weight,
+            ordered=ordered,
         )
         run = Run(program, demand, query, ended, local)
         self.runs.append(run)
@@ -278,7 +291,7 @@ class Driver:
         solo = scheduler.events.solo
         moved = scheduler.turn()
         scheduler.ledger.check_integrity(scheduler.queries.values())
-        if scheduler.events.solo == solo == 0:
+        if self.reserves and scheduler.events.solo == solo == 0:
             assert scheduler.ledger.used <= scheduler.ledger.budget
         for run in self.runs:
             assert run.query.retained == sum(t.state is State.RETAINED for t in run.query.live)

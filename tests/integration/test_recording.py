@@ -106,7 +106,6 @@ def test_recording_ends_with_its_block(vllm_backend):
     assert trace.computed_tokens == sum(step.prefill for step in trace.steps) == 3
     assert all(step.seconds > 0 for step in trace.steps)
     assert trace.model == vllm_backend.capabilities.model
-    assert "schedule" not in vars(vllm_backend._internals._scheduler)
     vllm_backend.submit(1, Request([5, 6, 7], 0, Decoding(2)), 2, 0)
     while any(vllm_backend.progress()):
         vllm_backend.step()

@@ -158,6 +158,8 @@ def engines() -> st.SearchStrategy[dict[str, Any]]:
             "max_running": st.integers(1, 16),
             "pinning": st.sampled_from(["auto", "virtual"]),
             "controller": st.sampled_from(["demand", "kalypso", "static", "static:1:9"]),
+            "ordering": st.sampled_from(["svf", "svf_onebit", "sjf", "fcfs"]),
+            "admission": st.sampled_from(["ledger", "ledger", "peak", "lookahead", "optimistic"]),
         }
     )
 

@@ -179,6 +179,9 @@ class ReplayBackend:
             answers.append((key, running.answer))
         return answers
 
+    def last_step(self) -> None:
+        """Return None: nothing is computed."""
+
     def abort(self, keys: Sequence[int]) -> None:
         """Forget requests."""
         gone = set(keys)

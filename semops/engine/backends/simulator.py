@@ -94,6 +94,7 @@ class SimulatorBackend:
             kv_tokens=usable,
             context_tokens=min(context_tokens or usable, usable),
             max_running=max_running,
+            chunk_tokens=max(chunk_tokens, max_running),
             pinning=pinning,
             reasons=() if pinning else ("pinning switched off by the caller",),
         )
@@ -113,6 +114,7 @@ class SimulatorBackend:
         self._pins: dict[int, list[int]] = {}
         self._arrivals = 0
         self._recorder: Recorder | None = None
+        self._last_step = None if jump else (0, 0, 0)
         self.now_s = 0.0
         """The virtual clock, in seconds."""
 
@@ -162,6 +164,8 @@ class SimulatorBackend:
         if not batcher.running and not batcher.waiting:
             return answers
         work = batcher.step()
+        # With quiet steps skipped the time is that of several.
+        self._last_step = None if self._jump else (work.prefill, work.decode, work.context)
         if not work.prefill and not work.decode:
             self.now_s += IDLE_S
             return answers
@@ -171,6 +175,10 @@ class SimulatorBackend:
         elif self._jump and not answers:
             self._run_quiet_steps(work.context)
         return answers
+
+    def last_step(self) -> tuple[int, int, int] | None:
+        """Return prefill, decode and context tokens of the last step; None where steps are skipped."""
+        return self._last_step
 
     def abort(self, keys: Sequence[int]) -> None:
         """Forget requests; what they computed stays cached."""

@@ -127,6 +127,9 @@ class VllmBackend:
         self._tokenizer = HfTokenizer(engine.get_tokenizer())
         block, blocks = config.cache_config.block_size, config.cache_config.num_gpu_blocks
         kv_tokens = (blocks - 1) * block  # vLLM keeps one block as a placeholder
+        self._unwatched = self._internals.watch_steps()
+        """Why it can't be known what a step computes, if so."""
+        self._last_step = None if self._unwatched else (0, 0, 0)
         reuse = bool(config.cache_config.enable_prefix_caching)
         self._capabilities = Capabilities(
             backend="vllm",
@@ -136,6 +139,7 @@ class VllmBackend:
             # What vLLM fits by itself counts the placeholder in.
             context_tokens=min(config.model_config.max_model_len, kv_tokens),
             max_running=config.scheduler_config.max_num_seqs,
+            chunk_tokens=config.scheduler_config.max_num_batched_tokens,
             pinning=self._internals.pinning,
             prefix_reuse=reuse,
             identity=_identity(config),
@@ -189,8 +193,10 @@ class VllmBackend:
         with self._stepping:
             started_s = time.perf_counter()
             outputs = engine.step() if engine.has_unfinished_requests() else []
-            if recorder is not None:
-                recorder.step(*self._internals.take_counts(), time.perf_counter() - started_s)
+            seconds = time.perf_counter() - started_s
+            self._last_step = None if self._unwatched else self._internals.take_counts()
+            if recorder is not None and self._last_step is not None:
+                recorder.step(*self._last_step, seconds)
         answers, self._refused = self._refused, []
         for output in outputs:
             if output.finished and (key := self._keys.pop(output.request_id, None)) is not None:
@@ -201,6 +207,10 @@ class VllmBackend:
         if not answers and self._requests and self.progress()[0] == 0:
             time.sleep(_IDLE_SLEEP_S)  # a grammar compiles, or nothing fits: don't burn a core
         return answers
+
+    def last_step(self) -> tuple[int, int, int] | None:
+        """Return prefill, decode and context tokens of the last step; None where that isn't known."""
+        return self._last_step
 
     def abort(self, keys: Sequence[int]) -> None:
         """Forget requests; what they computed stays in the prefix cache."""
@@ -255,15 +265,14 @@ class VllmBackend:
         """
         tokens = self._open().vllm_config.scheduler_config.max_num_batched_tokens
         with self._stepping:
-            if problem := self._internals.watch_steps():
-                raise UnsupportedError(f"steps can't be recorded: {problem}.")
+            if self._unwatched:
+                raise UnsupportedError(f"steps can't be recorded: {self._unwatched}.")
             recorder = self._recorder = Recorder(self._capabilities, tokens)
         try:
             yield recorder
         finally:
             with self._stepping:
                 self._recorder = None
-                self._internals.unwatch_steps()
 
     def close(self) -> None:
         """Stop the engine and free its memory."""
@@ -274,6 +283,7 @@ class VllmBackend:
         with self._stepping:
             _shut_down(engine)
         del engine
+        self._internals.unwatch_steps()
         self._internals.forget()
         self._keys.clear()
         self._requests.clear()
@@ -304,6 +314,8 @@ class VllmBackend:
             params |= {"allowed_token_ids": choices, "logprob_token_ids": choices, "max_tokens": 1}
         else:
             params |= {"max_tokens": max_tokens, "stop": list(decoding.stop)}
+        if decoding.ignore_eos:
+            params["ignore_eos"] = True
         if decoding.texts:
             params["structured_outputs"] = self._constraint(choice=list(decoding.texts))
         elif decoding.json_schema:

@@ -1,0 +1,150 @@
+"""What the user asks of capacity: a report, a plot, an estimate of a plan."""
+
+from __future__ import annotations
+
+import sys
+
+import polars as pl
+import pytest
+
+import semops
+from semops import session
+from semops.engine.backends.replay import WordTokenizer
+from semops.engine.backends.simulator import Simulated, SimulatorBackend
+from semops.engine.plan import Request
+from semops.engine.time_model import TimeModel
+from semops.errors import ConfigError, MissingExtraError, UnsupportedError
+from semops.testing import replay
+
+LENGTHS = [(512, 64), (2_048, 16)]
+FRAME = pl.DataFrame({"id": range(500), "text": [f"row {n} " + "word " * 60 for n in range(500)]})
+
+
+def simulated(request: Request) -> Simulated:
+    return Simulated(min(request.decoding.max_tokens, 12), text="yes")
+
+
+def engine() -> SimulatorBackend:
+    """A simulated engine whose steps take a tenth of a second and a millisecond a token."""
+    return SimulatorBackend(simulated, TimeModel(0.1, 1e-3, 1e-3, 0.0), kv_tokens=8_192)
+
+
+def test_a_frame_is_as_good_as_pairs() -> None:
+    frame = pl.DataFrame(LENGTHS, schema=["prompt_tokens", "output_tokens"], orient="row")
+    one = semops.capacity(frame, kv_tokens=100_000, step_s=0.03)
+    other = semops.capacity(LENGTHS, kv_tokens=100_000, step_s=0.03)
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "message"),
+    [
+        ([], {}, "lengths is empty"),
+        ([(0, 5)], {}, r"lengths holds \(0, 5\)"),
+        (pl.DataFrame({"prompt": [1]}), {}, "no column 'prompt_tokens'.*Columns here: 'prompt'"),
+        (LENGTHS, {"kv_tokens": 0}, "kv_tokens=0 must be more than 0"),
+        (LENGTHS, {"rate": -1}, "rate=-1 must be more than 0"),
+        (LENGTHS, {"admission": "hope"}, "admission='hope' is not known; choose one of 'ledger'"),
+    ],
+)
+def test_wrong_arguments_are_told(lengths, options, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        semops.capacity(lengths, **{"kv_tokens": 100_000, "step_s": 0.03, **options})
+
+
+def test_without_an_engine_that_says_its_steps_the_seconds_must_be_given() -> None:
+    with replay(lambda *_: True), pytest.raises(ConfigError, match="Give step_s="):
+        semops.capacity(LENGTHS)
+    with replay(lambda *_: True):
+        assert semops.capacity([(100, 10)], step_s=0.1).capacity.rate > 0
+
+
+def test_the_processs_engine_is_timed_if_it_has_run_nothing() -> None:
+    with session.override(engine) as thread:
+        found = semops.capacity([(100, 20)])
+        assert thread.scheduler.meter.model().base_s == pytest.approx(0.1, rel=1e-3)
+        steps = thread.scheduler.steps
+        again = semops.capacity([(100, 20)], rate=found.capacity.rate * 3)
+        assert thread.scheduler.steps == steps, "timed once"
+    assert again.engines == 4
+    assert again.capacity == found.capacity
+
+
+def test_the_queue_grows_over_the_limit_only() -> None:
+    found = semops.capacity(
+        [(s, o) for s in range(50, 400, 50) for o in range(10, 90, 20)],
+        kv_tokens=8_000,
+        step_s=0.03,
+    )
+    under, over = found.queue(0.8), found.queue(1.25)
+    assert over[-1] > 5 * max(under[-1], 10)
+    assert max(under) < 60
+
+
+def test_a_plot(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "queue.png"
+    semops.capacity(LENGTHS, kv_tokens=60_000, step_s=0.03, plot=path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_without_matplotlib_names_what_installs_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"kalypso-semops\[bench\]"):
+        semops.capacity(LENGTHS, kv_tokens=60_000, step_s=0.03, plot=tmp_path / "x.png")
+
+
+def test_a_plan_is_estimated_before_it_runs_and_the_estimate_holds() -> None:
+    """Requests and prompt tokens exactly, seconds within 20 %."""
+    lazy = FRAME.sem_map("Say something about {text}", "said", max_tokens=12, on_cutoff="keep")
+    lazy = lazy.sem_map("What else about {text}", "more", max_tokens=12, on_cutoff="keep")
+    with session.override(engine) as thread:
+        text = semops.explain(lazy, estimate=True, within_s=60)
+        backend = thread.scheduler.backend
+        assert isinstance(backend, SimulatorBackend)
+        before_s, before = backend.now_s, backend.totals.prompt_tokens
+        with semops.profile() as profile:
+            lazy.collect()
+        seconds, prompt = backend.now_s - before_s, backend.totals.prompt_tokens - before
+    assert "estimate: 500 rows, 1,000 requests if every row passes" in text
+    assert "sem_map:said: 500 requests" in text
+    line = next(line for line in text.splitlines() if line.startswith("  time: "))
+    estimated = float(line.split()[1].replace(",", ""))
+    assert estimated == pytest.approx(seconds, rel=0.2)
+    assert "engines like this one" in text
+    said = next(part for part in text.splitlines() if part.startswith("  sem_map:said"))
+    per_request = float(said.split("prompt ")[1].split()[0])
+    assert per_request == pytest.approx(prompt / 1_000, rel=0.05)
+    assert profile.operators["sem_map:more"].cached_tokens > 0
+
+
+def test_an_estimate_asks_nothing_and_counts_pairs() -> None:
+    right = pl.DataFrame({"other": ["a", "b", "c"]})
+    lazy = FRAME.sem_filter("{text} is good").sem_join(right, "{text} fits {other}")
+    with replay(lambda *_: True) as log:
+        text = semops.explain(lazy, estimate=True)
+        assert log.calls == []
+    assert "sem_filter: 500 requests" in text
+    assert "sem_join: 1,500 requests" in text
+    assert "seconds are not known" in text
+    assert text.startswith("source:")
+
+
+def test_what_would_have_to_run_for_an_estimate_is_told() -> None:
+    below = FRAME.sem_filter("{text} is good").sort("id").sem_map("Say {text}", "said")
+    with replay(lambda *_: True) as log:
+        with pytest.raises(UnsupportedError, match="Estimate the part"):
+            semops.explain(below, estimate=True)
+        assert log.calls == []
+    with pytest.raises(ConfigError, match="within_s=0 must be more than 0"):
+        semops.explain(FRAME.sem_map("Say {text}", "said"), within_s=0)
+
+
+def test_a_row_of_words_is_counted_as_the_tokenizer_counts_it() -> None:
+    tokens = len(WordTokenizer().encode(FRAME["text"][0]))
+    with replay(lambda *_: True):
+        text = semops.explain(
+            FRAME.sem_map("Say {text}", "said", prompt_style="raw"), estimate=True
+        )
+    prompt = float(text.split("prompt ")[1].split()[0])
+    assert tokens < prompt < tokens + 40
