@@ -12,6 +12,7 @@ import typer
 
 from semops import doctor as doctor_checks
 from semops import session
+from semops.capacity_report import capacity as engine_capacity
 from semops.config import cache_path
 from semops.engine import answer_cache
 from semops.errors import ConfigError, SemopsError
@@ -45,12 +46,57 @@ def doctor(
 
 
 @app.command()
+def capacity(
+    lengths: Annotated[
+        Path,
+        typer.Argument(help="Parquet or CSV file with the columns prompt_tokens and output_tokens"),
+    ],
+    kv_tokens: Annotated[
+        int | None, typer.Option(help="KV memory in tokens; with --step-s no engine is started")
+    ] = None,
+    step_s: Annotated[float | None, typer.Option(help="seconds of an engine step")] = None,
+    rate: Annotated[float | None, typer.Option(help="requests a second to be sustained")] = None,
+    max_running: Annotated[int | None, typer.Option(help="most requests in a batch")] = None,
+    slo: Annotated[bool, typer.Option(help="latency matters: plan with 70 % load")] = False,  # noqa: FBT002
+    plot: Annotated[Path | None, typer.Option(help="where to draw the queue")] = None,
+) -> None:
+    """Say how many requests a second an engine sustains, and how many engines a rate needs."""
+    if not lengths.is_file():
+        _fail(f"{str(lengths)!r} is no file.")
+    try:
+        table = pl.read_csv(lengths) if lengths.suffix == ".csv" else pl.read_parquet(lengths)
+        report = engine_capacity(
+            table,
+            kv_tokens=kv_tokens,
+            step_s=step_s,
+            rate=rate,
+            max_running=max_running,
+            slo=slo,
+            plot=plot,
+        )
+    except (SemopsError, pl.exceptions.PolarsError) as error:
+        _fail(str(error))
+    typer.echo(str(report))
+    session.close()
+
+
+@app.command()
 def explain(
     target: Annotated[
-        str, typer.Argument(help="FILE.py:NAME of a lazy frame, or of a function that returns one")
+        str,
+        typer.Argument(
+            help="FILE.py:NAME of a lazy frame or of a function that returns one, or SQL"
+        ),
     ],
+    database: Annotated[
+        Path | None,
+        typer.Option(help="DuckDB file, opened for reading; then TARGET is a statement"),
+    ] = None,
 ) -> None:
-    """Show how a frame's semantic operators will run. Runs the file, but not the frame."""
+    """Show how a frame or a statement will run. Runs the frame's file, but not the frame."""
+    if database is not None:
+        _explain_sql(target, database)
+        return
     path, _, name = target.rpartition(":")
     if not path or not Path(path).is_file():
         _fail(
@@ -70,6 +116,19 @@ def explain(
         _fail(f"{name!r} is a {type(frame).__name__}, not a lazy frame.")
     try:
         typer.echo(explain_frame(frame))
+    except SemopsError as error:
+        _fail(str(error))
+
+
+def _explain_sql(statement: str, database: Path) -> None:
+    if not database.is_file():
+        _fail(f"{str(database)!r} is no file.")
+    try:
+        from semops.sql import explain_file
+    except ImportError:
+        _fail("SQL needs DuckDB and sqlglot. Install them: pip install 'kalypso-semops[sql]'.")
+    try:
+        typer.echo(explain_file(database, statement))
     except SemopsError as error:
         _fail(str(error))
 

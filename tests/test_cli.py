@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -97,3 +98,36 @@ def test_doctor_fails_where_something_is_missing(monkeypatch: pytest.MonkeyPatch
     code, text = run("doctor", "--no-start")
     assert code == 1
     assert "NO  vLLM: not usable\n    needs vLLM. Install it: pip install x." in text
+
+
+def test_capacity_says_how_many_engines(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    path.write_text("prompt_tokens,output_tokens\n1000,100\n500,50\n")
+    here = ["--kv-tokens", "50000", "--step-s", "0.02"]
+    code, text = run(
+        "capacity", str(path), *here, "--rate", "100", "--plot", str(tmp_path / "q.png")
+    )
+    assert code == 0
+    assert "sustained:" in text
+    assert "engines for 100 requests/s:" in text
+    assert (tmp_path / "q.png").stat().st_size > 1_000
+    path.write_text("a,b\n1,2\n")
+    assert run("capacity", str(path), *here)[0] == 2
+    assert run("capacity", str(tmp_path / "none"), *here)[0] == 2
+
+
+def test_explain_takes_a_statement(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS id, 'x' AS text")
+    statement = "SELECT id FROM t WHERE sem_filter('{text} is kind', text) AND id > 0"
+    code, text = run("explain", statement, "--database", str(path))
+    assert code == 0
+    assert "WHERE id > 0" in text
+    assert run("explain", "SELEC 1", "--database", str(path))[0] == 2
+    assert run("explain", statement, "--database", str(tmp_path / "none"))[0] == 2
+
+
+def test_attach_takes_connections_only() -> None:
+    with pytest.raises(semops.ConfigError, match=r"duckdb.connect\('x.db'\)"):
+        semops.attach("x.db")

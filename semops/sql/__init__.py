@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from semops.sql.connection import Connection, attach, explain_sql
+from semops.sql.connection import Connection, attach, explain_file, explain_sql
 
-__all__ = ["Connection", "attach", "explain_sql"]
+__all__ = ["Connection", "attach", "explain_file", "explain_sql"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import textwrap
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
+from semops.errors import ConfigError
 from semops.planner.sql_calls import Unplanned
 from semops.planner.sql_parameters import numbered, used
 from semops.planner.sql_reader import SqlPlan, read
@@ -227,6 +229,11 @@ def attach(connection: duckdb.DuckDBPyConnection | Connection | None = None) -> 
         A connection; without one a new database in memory is opened. Its database gets the functions
         ``sem_filter`` and ``sem_map``, which also work on the connection itself.
 
+    Raises
+    ------
+    ConfigError
+        If it is no connection.
+
     Examples
     --------
     >>> import polars as pl
@@ -239,6 +246,11 @@ def attach(connection: duckdb.DuckDBPyConnection | Connection | None = None) -> 
     if isinstance(connection, Connection):
         return connection
     raw = duckdb.connect() if connection is None else connection
+    if not isinstance(raw, duckdb.DuckDBPyConnection):
+        raise ConfigError(
+            f"attach takes a DuckDB connection, not {raw!r}. For a file: "
+            f"semops.attach(duckdb.connect({str(raw)!r}))."
+        )
     shared = _Shared()
     register(raw, shared.memos, shared.running)
     return Connection(_streaming(raw), shared)
@@ -254,6 +266,21 @@ def _streaming(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnecti
     if connection.sql(setting).fetchall() == duckdb.connect().sql(setting).fetchall():
         connection.execute(f"SET streaming_buffer_size = '{STREAM_BUFFER}'")
     return connection
+
+
+def explain_file(database: os.PathLike[str], query: str) -> str:
+    """Return which part of a statement over a database file runs where; the file is opened for reading.
+
+    Raises
+    ------
+    ConfigError
+        If DuckDB can't open the file, or does not take the statement.
+    """
+    try:
+        with duckdb.connect(os.fspath(database), read_only=True) as connection:
+            return explain_sql(connection, query)
+    except duckdb.Error as error:
+        raise ConfigError(str(error)) from error
 
 
 def explain_sql(
