@@ -6,8 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from _pytest.doctest import DoctestItem
+from hypothesis import settings
 
 from semops.testing import replay
+
+# How long an example takes is the machine's business, and others may use it.
+settings.register_profile("semops", deadline=None)
+settings.load_profile("semops")
 
 
 @pytest.fixture(autouse=True)

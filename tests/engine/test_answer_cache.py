@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semops.engine import answer_cache
@@ -34,6 +34,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "answers.sqlite"
 
 
+@settings(deadline=None)
 @given(st.text(), st.dictionaries(st.integers(0, 2**31), st.floats(-50, 0)))
 def test_an_answer_comes_back_as_it_was(text: str, logprobs: dict[int, float]) -> None:
     cache = AnswerCache(Path(tempfile.mkdtemp(dir=ROOT[-1]), "a.sqlite"), "w")
