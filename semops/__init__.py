@@ -60,6 +60,10 @@ __all__ = [
 _SQL = ("attach", "explain_sql")
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """Load the DuckDB front end when it is first used: its dependencies are optional."""
     if name not in _SQL:

@@ -6,6 +6,7 @@ Front ends call them when an operator is built, so that a mistake is told before
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import numpy as np
 
@@ -129,10 +130,11 @@ def check_number(argument: str, value: object, low: float, high: float = float("
     >>> check_number("min_mass", 0.5, 0, 1)
     0.5
     """
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
+    known = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    if not known or not low <= float(value) <= high:  # type: ignore[arg-type]
         upper = "" if high == float("inf") else f" and at most {high:g}"
         raise ConfigError(f"{argument}={value!r} must be a number of at least {low:g}{upper}.")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def check_flag(argument: str, value: object) -> bool:

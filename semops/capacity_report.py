@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from semops.engine.ordering import admission_mode, ordering
 from semops.engine.ordering.queueing import Arrival, serve
 from semops.engine.probe import time_steps
 from semops.engine.time_model import TimeModel
-from semops.errors import ConfigError, MissingExtraError
+from semops.errors import CapacityError, ConfigError, MissingExtraError
 from semops.polars_source import start_engine
 from semops.runtime.estimate import estimate
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 QUEUE_LOADS = (0.8, 1.25)
 """Shares of the sustained rate that a plot shows."""
 QUEUE_REQUESTS = 1_500
+LONGEST = 10**9
+"""Most tokens of a request."""
 BATCH = 256
 """Prompt tokens of a request computed in a step, where no engine says so."""
 
@@ -188,7 +191,7 @@ def capacity(
     ConfigError
         If there are no lengths, or one is not positive, or an argument is not allowed.
     CapacityError
-        With ``plot``, if a request alone needs more than the memory.
+        If a request alone needs more than the memory.
     MissingExtraError
         With ``plot``, if matplotlib isn't installed.
 
@@ -202,9 +205,13 @@ def capacity(
     shapes = tuple(_shapes(lengths))
     mode = session.settings().admission if admission is None else admission
     admission_mode(mode)
-    for name, value in (("kv_tokens", kv_tokens), ("rate", rate)):
-        if value is not None and value <= 0:
-            raise ConfigError(f"{name}={value!r} must be more than 0.")
+    _check_positive(
+        kv_tokens=kv_tokens,
+        rate=rate,
+        chunk_tokens=chunk_tokens,
+        max_running=max_running,
+        step_s=step_s if not isinstance(step_s, TimeModel) else None,
+    )
     size: EngineSize
     if kv_tokens is None or step_s is None:
         engine = session.engine()
@@ -224,6 +231,12 @@ def capacity(
         size = EngineSize(kv_tokens, BATCH)
     changes: dict[str, Any] = {"chunk_tokens": chunk_tokens, "max_running": max_running}
     size = replace(size, **{key: value for key, value in changes.items() if value is not None})
+    largest = max(shapes, key=lambda shape: shape.prompt_tokens + shape.output_tokens)
+    if largest.prompt_tokens + largest.output_tokens > size.kv_tokens:
+        raise CapacityError(
+            f"a request of {largest.prompt_tokens:g} and {largest.output_tokens:g} tokens can't run in KV "
+            f"memory for {size.kv_tokens:,.0f}. Leave such requests out, or give more kv_tokens."
+        )
     report = CapacityReport(
         model.capacity(shapes, size, step_s, mode), size, mode, shapes, rate, slo
     )
@@ -240,11 +253,17 @@ def estimate_lines(plan: PhysicalPlan, within_s: float | None = None) -> Iterato
     ConfigError
         If ``within_s`` is not positive.
     """
-    if within_s is not None and within_s <= 0:
-        raise ConfigError(f"within_s={within_s!r} must be more than 0 seconds.")
+    _check_positive(within_s=within_s)
     engine, prompter = start_engine()
     time_steps(engine)
     yield from estimate(plan, engine, prompter).lines(within_s)
+
+
+def _check_positive(**values: Any) -> None:
+    for name, value in values.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (number and math.isfinite(value) and value > 0):
+            raise ConfigError(f"{name}={value!r} must be a number above 0.")
 
 
 def _shapes(lengths: Lengths) -> Iterator[Shape]:
@@ -256,18 +275,29 @@ def _shapes(lengths: Lengths) -> Iterator[Shape]:
                 f"lengths has no column {missing[0]!r}; it needs 'prompt_tokens' and 'output_tokens'. "
                 f"Columns here: {listed}."
             )
-        pairs: Sequence[tuple[float, float]] = lengths.select(
-            "prompt_tokens", "output_tokens"
-        ).rows()
+        pairs: list[tuple[Any, Any]] = lengths.select("prompt_tokens", "output_tokens").rows()
     else:
-        pairs = list(lengths)
+        pairs = _pairs(lengths)
     if not pairs:
         raise ConfigError(
             "lengths is empty; give prompt and answer tokens of at least one request."
         )
     for prompt, output in pairs:
-        if not (prompt > 0 and output > 0):
-            raise ConfigError(
-                f"lengths holds ({prompt}, {output}); both must be at least one token."
-            )
-        yield Shape(prompt, output)
+        for value in (prompt, output):
+            known = isinstance(value, (int, float)) and math.isfinite(value)
+            if not known or not 0 < value <= LONGEST:
+                raise ConfigError(
+                    f"lengths holds ({prompt!r}, {output!r}); both must be tokens, more than 0 and at most "
+                    f"{LONGEST:,}."
+                )
+        yield Shape(float(prompt), float(output))
+
+
+def _pairs(lengths: Any) -> list[tuple[Any, Any]]:
+    try:
+        return [(prompt, output) for prompt, output in lengths]
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"lengths={type(lengths).__name__} must be pairs (prompt tokens, answer tokens), or a frame with "
+            f"the columns 'prompt_tokens' and 'output_tokens'."
+        ) from None

@@ -64,7 +64,9 @@ def capacity(
     if not lengths.is_file():
         _fail(f"{str(lengths)!r} is no file.")
     try:
-        table = pl.read_csv(lengths) if lengths.suffix == ".csv" else pl.read_parquet(lengths)
+        table = (
+            pl.read_csv(lengths) if lengths.suffix.lower() == ".csv" else pl.read_parquet(lengths)
+        )
         report = engine_capacity(
             table,
             kv_tokens=kv_tokens,
@@ -74,8 +76,10 @@ def capacity(
             slo=slo,
             plot=plot,
         )
-    except (SemopsError, pl.exceptions.PolarsError) as error:
+    except SemopsError as error:
         _fail(str(error))
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        _fail(f"{lengths} or the plot can't be used ({error}). Lengths come as Parquet or CSV.")
     typer.echo(str(report))
     session.close()
 
@@ -90,17 +94,18 @@ def explain(
     ],
     database: Annotated[
         Path | None,
-        typer.Option(help="DuckDB file, opened for reading; then TARGET is a statement"),
+        typer.Option(help="DuckDB file that the SQL reads; opened for reading only"),
     ] = None,
 ) -> None:
     """Show how a frame or a statement will run. Runs the frame's file, but not the frame."""
-    if database is not None:
+    path, _, name = target.rpartition(":")
+    if database is not None or (len(target.split()) > 1 and not Path(path).is_file()):
         _explain_sql(target, database)
         return
-    path, _, name = target.rpartition(":")
     if not path or not Path(path).is_file():
         _fail(
-            f"{target!r} is not FILE.py:NAME with a file that is there, for example query.py:frame."
+            f"{target!r} is neither SQL nor FILE.py:NAME with a file that is there, for example "
+            f"query.py:frame."
         )
     sys.path.insert(0, str(Path(path).resolve().parent))
     names = runpy.run_path(path, run_name="semops_explain")
@@ -120,8 +125,8 @@ def explain(
         _fail(str(error))
 
 
-def _explain_sql(statement: str, database: Path) -> None:
-    if not database.is_file():
+def _explain_sql(statement: str, database: Path | None) -> None:
+    if database is not None and not database.is_file():
         _fail(f"{str(database)!r} is no file.")
     try:
         from semops.sql import explain_file

@@ -117,7 +117,7 @@ def shown(query: Query) -> Iterator[pl.DataFrame]:
         query.on_end()
 
 
-def start(node: Node, memo: AnswerMemo, wanted: Wanted) -> Query:
+def start(node: Node, memo: AnswerMemo, wanted: Wanted, *, ordered: bool | None = None) -> Query:
     """Return a query that runs a logical plan on the process's engine.
 
     Parameters
@@ -128,6 +128,8 @@ def start(node: Node, memo: AnswerMemo, wanted: Wanted) -> Query:
         Answers shared with other queries of the run.
     wanted
         What is known about how many rows will be pulled.
+    ordered
+        Whether rows come in order; None as the settings say.
     """
     return Query(
         physical(node),
@@ -136,7 +138,7 @@ def start(node: Node, memo: AnswerMemo, wanted: Wanted) -> Query:
         wanted,
         session.settings().executor,
         session.answer_cache(),
-        ordered=session.settings().ordered,
+        ordered=session.settings().ordered if ordered is None else ordered,
     )
 
 

@@ -121,7 +121,7 @@ class QueryLog:
         found.calibration_calls += calls
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Profile:
     """What one run did.
 
@@ -229,6 +229,9 @@ class Profile:
         if e.shrunk:
             lines.append(f"prefixes went too early: the memory budget shrank {e.shrunk} times")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import polars as pl
@@ -42,8 +43,8 @@ def test_a_frame_is_as_good_as_pairs() -> None:
         ([], {}, "lengths is empty"),
         ([(0, 5)], {}, r"lengths holds \(0, 5\)"),
         (pl.DataFrame({"prompt": [1]}), {}, "no column 'prompt_tokens'.*Columns here: 'prompt'"),
-        (LENGTHS, {"kv_tokens": 0}, "kv_tokens=0 must be more than 0"),
-        (LENGTHS, {"rate": -1}, "rate=-1 must be more than 0"),
+        (LENGTHS, {"kv_tokens": 0}, "kv_tokens=0 must be a number above 0"),
+        (LENGTHS, {"rate": -1}, "rate=-1 must be a number above 0"),
         (LENGTHS, {"admission": "hope"}, "admission='hope' is not known; choose one of 'ledger'"),
     ],
 )
@@ -136,7 +137,7 @@ def test_what_would_have_to_run_for_an_estimate_is_told() -> None:
         with pytest.raises(UnsupportedError, match="Estimate the part"):
             semops.explain(below, estimate=True)
         assert log.calls == []
-    with pytest.raises(ConfigError, match="within_s=0 must be more than 0"):
+    with pytest.raises(ConfigError, match="within_s=0 must be a number above 0"):
         semops.explain(FRAME.sem_map("Say {text}", "said"), within_s=0)
 
 
@@ -148,3 +149,31 @@ def test_a_row_of_words_is_counted_as_the_tokenizer_counts_it() -> None:
         )
     prompt = float(text.split("prompt ")[1].split()[0])
     assert tokens < prompt < tokens + 40
+
+
+@pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, "x", True])
+@pytest.mark.parametrize("name", ["kv_tokens", "step_s", "chunk_tokens", "max_running", "rate"])
+def test_every_size_is_a_number_above_nothing(name, bad):
+    arguments = {"kv_tokens": 10_000, "step_s": 0.02, "rate": 1.0, name: bad}
+    with pytest.raises(ConfigError, match=f"{name}="):
+        semops.capacity([(100, 10)], **arguments)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    ["x", [5, 6], [("a", 1)], [(None, 1)], [(math.inf, 1)], [(10**300, 1)], [(1, 2, 3)], 7],
+    ids=str,
+)
+def test_lengths_are_pairs_of_tokens(lengths):
+    with pytest.raises(ConfigError, match="lengths"):
+        semops.capacity(lengths, kv_tokens=10_000, step_s=0.02)
+
+
+def test_a_request_that_never_fits_is_told():
+    with pytest.raises(semops.CapacityError, match="can't run in KV memory"):
+        semops.capacity([(20_000, 10)], kv_tokens=10_000, step_s=0.02, rate=10.0)
+
+
+def test_a_long_prompt_takes_no_time():
+    found = semops.capacity([(10**9, 10)], kv_tokens=2 * 10**9, step_s=0.02)
+    assert found.capacity.area > 10**9

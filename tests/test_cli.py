@@ -46,8 +46,8 @@ def test_explain_shows_a_frame_or_what_a_function_gives(script: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("nowhere.py:frame", "is not FILE.py:NAME"),
-        ("{script}", "is not FILE.py:NAME"),
+        ("nowhere.py:frame", "neither SQL nor FILE.py:NAME"),
+        ("{script}", "neither SQL nor FILE.py:NAME"),
         ("{script}:other", "Lazy frames there: frame"),
         ("{script}:number", "is a int, not a lazy frame"),
     ],
@@ -124,6 +124,7 @@ def test_explain_takes_a_statement(tmp_path: Path) -> None:
     code, text = run("explain", statement, "--database", str(path))
     assert code == 0
     assert "WHERE id > 0" in text
+    assert "DuckDB: SELECT 1" in run("explain", "SELECT 1")[1]
     assert run("explain", "SELEC 1", "--database", str(path))[0] == 2
     assert run("explain", statement, "--database", str(tmp_path / "none"))[0] == 2
 

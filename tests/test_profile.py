@@ -51,3 +51,14 @@ def test_profiles_of_a_block_collect_trajectories() -> None:
     with semops.profile() as profile:
         lengths = [len(run("static:1:1").trajectory) for _ in range(2)]
     assert len(profile.trajectory) == sum(lengths) > 0
+
+
+def test_a_stopped_operator_took_its_time() -> None:
+    frame = pl.DataFrame({"text": [f"row {i}" for i in range(50)]})
+    with replay(lambda *_: Reply("x", 0.05), max_running=4):
+        for _ in frame.sem_map("Shorten {text}", "s").collect_batches(chunk_size=1):
+            break
+        frame.sem_map("Shorten {text}", "s").head(3).collect()
+        counts = semops.last_profile().operators["sem_map:s"]
+    assert counts.busy_s > 0
+    assert repr(semops.last_profile()) == str(semops.last_profile())

@@ -141,7 +141,8 @@ def area(shape: Shape, size: EngineSize) -> float:
     """
     s, o, h = shape.prompt_tokens, shape.output_tokens, shape.cached_tokens
     n = chunks(shape, size.chunk_tokens)
-    prefill = sum(min(k * size.chunk_tokens + h, s) for k in range(1, n + 1))
+    full = n - 1  # chunks before the last one, which ends the prompt
+    prefill = full * h + size.chunk_tokens * full * (full + 1) / 2 + s
     decoded = o - size.overlap  # steps after those of the prompt
     held = prefill + s * decoded + decoded * (decoded + 1) / 2
     steps = n + decoded

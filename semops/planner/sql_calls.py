@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
+from sqlglot.errors import UnsupportedError
 
 from semops.errors import TemplateError
 from semops.template import parse
@@ -75,8 +76,16 @@ def sql_of(node: exp.Expr) -> str:
     >>> import sqlglot
     >>> sql_of(sqlglot.parse_one("a -- first"))
     'a'
+
+    Raises
+    ------
+    Unplanned
+        If a part of it can't be written.
     """
-    return node.sql(DIALECT, comments=False)
+    try:
+        return node.sql(DIALECT, comments=False, unsupported_level=ErrorLevel.RAISE)
+    except UnsupportedError as error:
+        raise Unplanned(f"the SQL writer does not know it: {error}") from None
 
 
 def is_call(node: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -208,7 +209,7 @@ def _limit(select: exp.Select, catalog: Catalog) -> int | None:
         value = catalog.constant(sql_of(node))
         if value is None:
             return None
-        rows += int(value)
+        rows += math.ceil(value)  # DuckDB rounds; it cuts what is too much
     return rows if limit is not None else None
 
 
@@ -225,7 +226,7 @@ def _order_below(select: exp.Select) -> exp.Order | None:
         node = part.this
         if isinstance(node, exp.Literal) and not node.is_string:
             part.set("this", select.expressions[int(node.this) - 1].unalias().copy())
-        elif isinstance(node, exp.Column) and node.name.lower() == "all" and not node.table:
+        elif isinstance(node, (exp.Column, exp.Var)) and node.name.lower() == "all":
             return None
     for column in list(found.find_all(exp.Column)):
         if not column.table and column.name.lower() in items:

@@ -24,6 +24,7 @@ from semops.planner.sql_calls import (
 )
 from semops.planner.sql_columns import expand_stars, key_of, resolve_aliases, visible_ctes
 from semops.planner.sql_conditions import conjuncts, deep_calls, mine
+from semops.planner.sql_faithful import check_faithful
 from semops.planner.sql_lower import lower
 from semops.planner.sql_merge import merge_tables
 from semops.planner.sql_nest import (
@@ -93,6 +94,11 @@ def read(text: str, names: list[str] | None, database: Database, prefix: str) ->
     except SqlglotError as error:
         return SqlPlan(text, reasons=[f"the SQL parser does not know it ({_first_line(error)})"])
     plan = SqlPlan(text)
+    try:
+        check_faithful(text, tree, database)
+    except Unplanned as reason:
+        plan.reasons.append(str(reason))
+        return plan
     view = isinstance(tree, exp.Create) and tree.kind != "TABLE"
     if not isinstance(tree, PLANNED) or view:
         kind = (

@@ -164,7 +164,10 @@ class Query:
     def _note_run(self, run: PipelineRun) -> None:
         """Take what a finished pipeline did into the profile, times counted from the query's start."""
         for name, counts in run.counts.items():  # an equal operator may have run before
-            self.profile.operators.setdefault(name, OperatorCounts()).add(counts)
+            found = self.profile.operators.setdefault(name, OperatorCounts())
+            found.add(counts)
+            if counts.in_flight and run.engine is not None:  # it was stopped, and is told later
+                found.busy_s += max(run.engine.scheduler.clock() - counts.since_s, 0.0)
         for sample in run.trajectory:
             self.profile.trajectory.append(sample._replace(time_s=sample.time_s - self._started_s))
 

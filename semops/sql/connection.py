@@ -201,7 +201,8 @@ class Connection:
         if kind == "SELECT":
             try:
                 names = [column.name for column in database.describe(text)]
-            except Unplanned:
+            except Unplanned as reason:
+                as_is.plan.reasons.append(str(reason))
                 return as_is  # DuckDB says better what is wrong
         plan = read(text, names, database, f"__sem_{next(_numbers)}_")
         if run:
@@ -268,8 +269,10 @@ def _streaming(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnecti
     return connection
 
 
-def explain_file(database: os.PathLike[str], query: str) -> str:
+def explain_file(database: os.PathLike[str] | None, query: str) -> str:
     """Return which part of a statement over a database file runs where; the file is opened for reading.
+
+    Without a file it may read Parquet and other files.
 
     Raises
     ------
@@ -277,7 +280,8 @@ def explain_file(database: os.PathLike[str], query: str) -> str:
         If DuckDB can't open the file, or does not take the statement.
     """
     try:
-        with duckdb.connect(os.fspath(database), read_only=True) as connection:
+        file = ":memory:" if database is None else os.fspath(database)
+        with duckdb.connect(file, read_only=database is not None) as connection:
             return explain_sql(connection, query)
     except duckdb.Error as error:
         raise ConfigError(str(error)) from error

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
     from semops.sql.gather import Running
 
 _STATE = """
-SELECT txid_current(), (SELECT count(*) FROM duckdb_variables()),
-    (SELECT list(lower(table_name)) FROM duckdb_tables() WHERE temporary),
-    (SELECT list(lower(view_name)) FROM duckdb_views() WHERE temporary AND NOT internal)
+SELECT txid_current(), (SELECT count(*) FROM duckdb_variables())
+    + (SELECT count(*) FROM duckdb_functions() WHERE database_name = 'temp' AND NOT internal)
+    + (SELECT count(*) FROM duckdb_types() WHERE database_name = 'temp' AND NOT internal)
+    + (SELECT count(*) FROM duckdb_sequences() WHERE temporary),
+    (SELECT count(*) FROM duckdb_views() WHERE NOT internal AND NOT temporary)
+    + (SELECT count(*) FROM duckdb_functions()
+        WHERE NOT internal AND function_type IN ('macro', 'table_macro')),
+    (SELECT list(table_name) FROM duckdb_tables() WHERE temporary),
+    (SELECT list(view_name) FROM duckdb_views() WHERE temporary AND NOT internal)
 """
 _SETTINGS = "SELECT name, value FROM duckdb_settings() WHERE scope = 'LOCAL' AND value IS NOT NULL"
 _AGGREGATES = (
@@ -37,7 +43,8 @@ class Session:
     """What a cursor of a connection doesn't share with it."""
 
     own: frozenset[str] | None
-    """Temporary tables and views; None in an open transaction or with variables, where all is its own."""
+    """Temporary tables and views; None in an open transaction, with variables or other temporary objects, where
+    all is its own."""
     settings: Mapping[str, str]
 
     def must_stay(self, query: str) -> bool:
@@ -62,7 +69,7 @@ def session_of(connection: duckdb.DuckDBPyConnection, *, supersede: bool) -> Ses
     def rows(query: str) -> list[tuple[Any, ...]]:
         return (connection.execute if supersede else connection.sql)(query).fetchall()
 
-    first, variables, tables, views = rows(_STATE)[0]
+    first, special, indirect, tables, views = rows(_STATE)[0]
     (second,) = rows("SELECT txid_current()")[0]
     cursor = connection.cursor()
     try:
@@ -75,9 +82,12 @@ def session_of(connection: duckdb.DuckDBPyConnection, *, supersede: bool) -> Ses
         for name, value in ours.items()
         if theirs.get(name) != value and name.lower() != "schema"  # part of the search path
     }
-    if first == second or variables:
+    own = [*(tables or []), *(views or [])]
+    # A view or a macro may name one of them, and not every name can be found in a text for sure.
+    hidden = bool(own) and (indirect or any(not name.isascii() or '"' in name for name in own))
+    if first == second or special or hidden:
         return Session(None, settings)
-    return Session(frozenset([*(tables or []), *(views or [])]), settings)
+    return Session(frozenset(name.lower() for name in own), settings)
 
 
 class StatementDatabase:

@@ -86,7 +86,9 @@ class StageTable:
         left = stage.limit
         # As a hint the limit leaves the chain in one piece: its answers may take turns.
         wanted = Wanted(left, everything=stage.drained and left is None)
-        query = start(self._node, self.memos.current(), wanted)
+        # The first rows are those of the order asked for, whatever else may come as it finishes.
+        ordered = None if left is None else True
+        query = start(self._node, self.memos.current(), wanted, ordered=ordered)
         try:
             for rows in gathered(interruptible(query, shown(query), self._running)):
                 frame = rows if left is None else rows.head(left)
@@ -103,8 +105,15 @@ class StageTable:
             session.record(profile)
             for scan in self.scans:
                 scan.stop()
-        if (text := profile.warning()) is not None:
-            warnings.warn(text, SemopsWarning, stacklevel=2)
+            # Here, since DuckDB closes the stream of a LIMIT before its end.
+            _warn(profile.warning())
+
+
+def _warn(text: str | None) -> None:
+    """Warn of NULLs, once a run: Python's own memory of what it warned of would keep the next run silent."""
+    if text is None:
+        return
+    warnings.warn_explicit(text, SemopsWarning, "<semops SQL>", 1, registry={})
 
 
 def _logical(stage: Stage, frames: list[pl.LazyFrame]) -> tuple[Node, pl.Schema]:
