@@ -7,7 +7,7 @@ import pytest
 
 import semops
 from semops.profile import Profile
-from semops.testing import replay
+from semops.testing import Reply, replay
 
 PAPERS = pl.DataFrame({"text": [f"paper {number} on whales" for number in range(30)]})
 CLAIMS = pl.DataFrame({"claim": ["whales sing", "whales sleep", "whales dive"]})
