@@ -63,7 +63,17 @@ class Watched(Protocol):
 class _Entry:
     query: Watched
     since_s: float
+    """When it was first pulled."""
+    began_s: float
+    """When the engine was there; speed counts from then."""
     last: Snapshot = Snapshot()
+
+    def look(self, now_s: float) -> None:
+        """See how far it is."""
+        found = self.query.snapshot()
+        if self.last.starting and not found.starting:
+            self.began_s = now_s
+        self.last = found
 
 
 def lines(snapshot: Snapshot, seconds: float) -> list[tuple[str, str, str, str]]:
@@ -138,7 +148,8 @@ class Display:
     def watch(self, query: Watched) -> None:
         """Begin to show a query."""
         with self._lock:
-            self._entries[id(query)] = _Entry(query, time.monotonic())
+            now = time.monotonic()
+            self._entries[id(query)] = _Entry(query, now, now)
 
     def touch(self, query: Watched) -> None:
         """Draw, if it is time; called by whoever pulls a query."""
@@ -150,7 +161,7 @@ class Display:
             self._drawn_s = now
             with suppress(Exception):  # a terminal that is gone must not end a query
                 for each in self._entries.values():
-                    each.last = each.query.snapshot()
+                    each.look(now)
                 self._draw()
 
     def forget(self, query: Watched) -> None:
@@ -164,7 +175,7 @@ class Display:
 
     def _leave(self, entry: _Entry) -> None:
         if self._cell is not None:
-            entry.last = entry.query.snapshot()
+            entry.look(time.monotonic())
             self._cell.update(_Cell([entry, *self._entries.values()]))
         if self._entries:
             return
@@ -242,7 +253,7 @@ class _Cell:
                 [*("  ".join(line) for line in _padded(lines(e.last, s))), summary(e.last, s)]
             )
             for e in entries
-            for s in [now - e.since_s]
+            for s in [now - e.began_s]
         )
 
     def __repr__(self) -> str:
@@ -265,7 +276,7 @@ def _drawing(entries: list[_Entry]) -> Group:
     now = time.monotonic()
     parts: list[Table | Text] = []
     for entry in entries:
-        seconds = now - entry.since_s
+        seconds = now - entry.began_s
         table = Table.grid(padding=(0, 2))
         for line in lines(entry.last, seconds):
             table.add_row(*map(Text, line))  # a name may look like markup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from semops.engine.loop import EngineThread
     from semops.engine.scheduler import CacheFile
 
+logger = logging.getLogger(__name__)
 _lock = threading.RLock()
 _settings: Settings | None = None
 _engine: EngineThread | None = None
@@ -180,6 +182,11 @@ def _start_vllm(current: Settings) -> Backend:
     from semops.engine.models import resolve
 
     found = resolve(current.model, current.cache_dir)
+    if found.offline_default and current.model is None:
+        logger.warning(
+            '%s. Pass model= for answers to rely on; with this one use prompt_style="raw".',
+            found.note,
+        )
     options: dict[str, Any] = {}
     if current.max_running is not None:
         options["max_running"] = current.max_running
