@@ -47,7 +47,7 @@ format: $(STAMP)  ## let ruff format and fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-BENCHMARKS ?= pipelining contractnli controllers memory bounds overhead sql quality ordering stability
+BENCHMARKS ?= pipelining contractnli controllers memory bounds overhead sql quality ordering stability beside
 
 bench: $(STAMP)  ## all benchmarks, small, one after the other: BENCHMARKS=memory runs one
 	@for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
