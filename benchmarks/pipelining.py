@@ -75,9 +75,8 @@ def main() -> None:
     semops.close()
     results.append(bare_in_subprocess(args))
     summary = summarise(results)
-    simulated, token_error, time_error = resimulated.compare(
-        [recording for _, recording in faster], fitted_to="blocking"
-    )
+    recordings = [recording for _, recording in faster]
+    simulated, token_error, time_error = resimulated.compare(recordings)
     summary |= {"sim_token_error": token_error, "sim_time_error": time_error}
     harness.report(args, "pipelining", results + simulated, summary)
     draw(args, results)
