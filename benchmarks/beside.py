@@ -64,7 +64,7 @@ def excerpts(args: argparse.Namespace) -> pl.DataFrame:
 
 def ask(frame: pl.DataFrame) -> float:
     """Filter and map a frame; return how long it took, in seconds."""
-    query = frame.sem_filter("{text} is about a product", name="v").sem_map(  # type: ignore[attr-defined]
+    query = frame.sem_filter("{text} is about a product", name="v").sem_map(
         "Sum up {text}", "s", max_tokens=16, on_cutoff="keep"
     )
     started = time.perf_counter()

@@ -59,7 +59,7 @@ def simulate() -> list[dict[str, Any]]:
 def simulate_one(job: tuple[str, int]) -> dict[str, Any]:
     """Run one mode."""
     mode, kv_tokens = job
-    outcome = MODES[mode](simulated.workload(), kv_tokens)  # type: ignore[operator]
+    outcome = MODES[mode](simulated.workload(), kv_tokens)
     return {"kv": f"{kv_tokens // 1000}k", "mode": mode, **outcome.row()}
 
 
@@ -92,7 +92,7 @@ def ask(left: pl.LazyFrame, right: pl.DataFrame) -> pl.LazyFrame:
     """Put the three operators onto tables."""
     with semops.options(prompt_style="raw"):
         return (
-            left.sem_filter(FILTER, answers=("agreement", "statute"))  # type: ignore[attr-defined]
+            left.sem_filter(FILTER, answers=("agreement", "statute"))
             .sem_join(right, JOIN, answers=("yes", "no"))
             .sem_map(MAP, "says", max_tokens=MAX_TOKENS, on_cutoff="keep")
         )

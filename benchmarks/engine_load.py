@@ -16,9 +16,14 @@ from semops.engine.backends.simulator import SimulatorBackend
 from semops.engine.demand import Demand
 from semops.engine.lengths import LengthBook
 from semops.engine.scheduler import Scheduler
-from semops.engine.task import Task
 from semops.engine.time_model import TimeModel
-from semops.engine.token_program import TokenOperator, TokenProgram, TokenTuple, answering
+from semops.engine.token_program import (
+    TokenOperator,
+    TokenProgram,
+    TokenTuple,
+    answering,
+    no_local,
+)
 
 IDS = range(300, 8_000)
 """Token ids that every vocabulary has."""
@@ -130,12 +135,12 @@ def serve(
     demand.begin_pull()
     over: list[BaseException | None] = []
     query = scheduler.add_query(
-        program.pipeline(), program, demand, _no_local, over.append, ordered=False
+        program.pipeline(), program, demand, no_local, over.append, ordered=False
     )
     if exact_bounds:
         if bounds is None:
             bounds = longest_answers((len(row["tokens"]), row["answer"]) for row in data)
-        query.bounds.update({k: _Known(b.cap, bounds) for k, b in query.bounds.items()})  # type: ignore[misc]
+        query.bounds.update({k: _Known(b.cap, bounds) for k, b in query.bounds.items()})
     come = idle = 0
     while not over:
         now_s = scheduler.clock() - start_s
@@ -194,7 +199,3 @@ class _Known:
 
     def observe(self, output_tokens: int, prompt_tokens: int) -> None:
         del output_tokens, prompt_tokens
-
-
-def _no_local(task: Task) -> None:
-    raise NotImplementedError

@@ -51,7 +51,7 @@ def fresh(build: Callable[[], pl.LazyFrame], executor: str = "pipelined", **sett
     """Run a query on an engine started with these settings, so that no prefix is cached."""
     semops.close()
     semops.configure(**settings)
-    warm = pl.DataFrame({"text": ["warm up"]}).sem_map(  # type: ignore[attr-defined]
+    warm = pl.DataFrame({"text": ["warm up"]}).sem_map(
         "Repeat {text}", max_tokens=1, on_cutoff="keep"
     )
     warm.collect()

@@ -67,7 +67,7 @@ def query(args: argparse.Namespace) -> pl.LazyFrame:
     frame = pl.scan_parquet(args.data / "contracts.parquet").select("contract_id", "text")
     frame = frame.head(CONTRACTS)
     for number, instruction in enumerate(MAPS, 1):
-        frame = frame.sem_map(  # type: ignore[attr-defined]
+        frame = frame.sem_map(
             instruction, f"answer_{number}", max_tokens=MAX_TOKENS, on_cutoff="keep"
         )
     return frame

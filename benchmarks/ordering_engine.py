@@ -106,7 +106,7 @@ def _run(backend: Any, policy: str, seed: int) -> dict[str, Any]:
 
 def _learned(backend: Any, seed: int) -> dict[str, Any]:
     """Run the burst twice with a predictor that learns, and count what that costs."""
-    backend._engine.reset_prefix_cache()  # noqa: SLF001
+    backend._engine.reset_prefix_cache()  # noqa: SLF001 - what was run before must help nobody
     scheduler = Scheduler(backend, policy="svf")
     data = engine_load.rows(burst(seed), seed)
     started = time.perf_counter()

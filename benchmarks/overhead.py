@@ -59,7 +59,7 @@ def run(rows: int) -> dict[str, Any]:
         log.backend.calls = Forgotten()
         lazy = (
             source(rows)
-            .sem_filter("{text} is good")  # type: ignore[attr-defined]
+            .sem_filter("{text} is good")
             .sem_map("Sum up {text}", "summary", max_tokens=16)
         )
         started = time.perf_counter()
@@ -73,7 +73,7 @@ def run(rows: int) -> dict[str, Any]:
     first = next(mb for count, mb in at.items() if count >= FIRST_SHARE * rows)
     return {
         "rows": rows,
-        "calls": log.backend.calls.count_all,  # type: ignore[attr-defined]
+        "calls": log.backend.calls.count_all,
         "seconds": seconds,
         "before_mb": before,
         "first_mb": first,

@@ -103,9 +103,9 @@ def run(
         warm.collect()
     frame = contracts.lazy()
     if with_filter:
-        frame = frame.sem_filter(FILTER)  # type: ignore[attr-defined]
+        frame = frame.sem_filter(FILTER)
     for number, instruction in enumerate(MAPS[:maps], 1):
-        frame = frame.sem_map(  # type: ignore[attr-defined]
+        frame = frame.sem_map(
             instruction, f"answer_{number}", max_tokens=MAX_TOKENS, on_cutoff="keep"
         )
     with semops.options(executor=executor), backend.record() as recorder:

@@ -90,7 +90,7 @@ def measure(args: argparse.Namespace, labelled: LabelledSet) -> list[dict[str, A
     examples = shots[order].select("text", answer="truth")
     rows = []
     for variant, options in VARIANTS.items():
-        query = asked.sem_filter(  # type: ignore[attr-defined]
+        query = asked.sem_filter(
             labelled.instruction,
             answers=labelled.answers,
             name="verdict",

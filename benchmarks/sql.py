@@ -74,10 +74,10 @@ def main() -> None:
 
 
 def through_polars(contracts: pl.DataFrame) -> pl.DataFrame:
-    chain = contracts.sem_filter(FILTER, answers=ANSWERS).sem_map(  # type: ignore[attr-defined]
+    chain = contracts.sem_filter(FILTER, answers=ANSWERS).sem_map(
         MAP, "purpose", max_tokens=MAX_TOKENS, on_cutoff="keep"
     )
-    return chain.select("contract_id", "purpose").collect()  # type: ignore[no-any-return]
+    return chain.select("contract_id", "purpose").collect()
 
 
 def without_names(sql: str) -> str:
@@ -93,7 +93,7 @@ def measured(way: str, run: Callable[[], pl.DataFrame]) -> dict[str, Any]:
     semops.close()  # a fresh engine has an empty prefix cache
     session.engine()
     warm = pl.DataFrame({"text": ["warm up"]})
-    warm.sem_map("Repeat {text}", max_tokens=1, on_cutoff="keep").collect()  # type: ignore[attr-defined]
+    warm.sem_map("Repeat {text}", max_tokens=1, on_cutoff="keep").collect()
     with semops.profile() as profile:
         started = time.perf_counter()
         out = run()

@@ -120,7 +120,7 @@ def on_vllm(
     )
 
     def fresh() -> Scheduler:
-        backend._engine.reset_prefix_cache()  # noqa: SLF001
+        backend._engine.reset_prefix_cache()  # noqa: SLF001 - every load starts alike
         return engine_load.scheduler_on(backend, "fcfs", clock=CLOCKS[args.clock])
 
     try:

@@ -163,12 +163,18 @@ def test_of_an_unknown_total_only_what_is_done_is_shown() -> None:
 
 def test_a_drawing_that_fails_ends_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
+        looked = 0
+
         def snapshot(self) -> Snapshot:
+            self.looked += 1
             raise RuntimeError
 
     monkeypatch.setattr("semops.progress.DELAY_S", 0.0)
     display, query = Display(), Broken()
     display.watch(query)
     display.touch(query)
+    assert query.looked == 1
     display.forget(query)
     display.forget(query)
+    assert not display._entries
+    assert display._live is None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import TYPE_CHECKING
 
-from semops.engine.demand import Demand
 from semops.engine.token_program import TokenOperator, TokenProgram
+from semops.engine.token_run import run_on
 
 if TYPE_CHECKING:
     from semops.engine.loop import EngineThread
-    from semops.engine.scheduler import Scheduler
-    from semops.engine.task import Task
 
 ROUNDS = 8
 """Most times that they are run, until there are enough steps."""
@@ -23,7 +20,6 @@ ANSWERS = (4, 40)
 """Shortest and longest answer, in tokens."""
 FIRST_ID, IDS = 300, 500
 """Token ids that every vocabulary has."""
-POLL_S = 0.1
 
 
 def time_steps(engine: EngineThread, seed: int = 0) -> None:
@@ -56,30 +52,4 @@ def _run(engine: EngineThread, dice: random.Random) -> None:
     program = TokenProgram(
         [[TokenOperator("probe", (), ANSWERS[1], exact=lambda rows: int(rows[0]["answer"]))]]
     )
-    over = threading.Event()
-    errors: list[BaseException | None] = []
-
-    def end(error: BaseException | None) -> None:
-        errors.append(error)
-        over.set()
-
-    def begin(scheduler: Scheduler) -> None:
-        demand = Demand(clock=scheduler.clock, everything=True)
-        demand.begin_pull()
-        query = scheduler.add_query(program.pipeline(), program, demand, _no_local, end)
-        for number, row in enumerate(rows):
-            scheduler.add_tuple(query, program.root(row, number))
-        scheduler.close_input(query)
-
-    engine.post(begin)
-    while not over.wait(POLL_S):
-        if not engine.alive:
-            engine.join()
-            if not over.is_set():
-                raise engine.reason()
-    if errors[0] is not None:
-        raise errors[0]
-
-
-def _no_local(task: Task) -> None:
-    raise NotImplementedError
+    run_on(engine, program, rows)

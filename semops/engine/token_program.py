@@ -240,7 +240,7 @@ def run(
     demand = Demand(clock=scheduler.clock, everything=True)
     demand.begin_pull()
     ended: list[BaseException | None] = []
-    query = scheduler.add_query(program.pipeline(), program, demand, _no_local, ended.append, memo)
+    query = scheduler.add_query(program.pipeline(), program, demand, no_local, ended.append, memo)
     for number, row in enumerate(rows):
         scheduler.add_tuple(query, program.root(row, number))
     scheduler.close_input(query)
@@ -251,5 +251,6 @@ def run(
     return query.counts
 
 
-def _no_local(task: Task) -> None:
-    raise NotImplementedError
+def no_local(task: Task) -> None:
+    """Raise: a pipeline of token ids has no relational steps, so the scheduler hands none out."""
+    raise NotImplementedError(f"step {task.step} of a pipeline of token ids is no request")

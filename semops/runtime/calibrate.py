@@ -9,12 +9,11 @@ never on the table.
 from __future__ import annotations
 
 import math
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from semops.engine.demand import Demand
 from semops.engine.plan import Call, Verdict
 from semops.engine.token_program import TokenOperator, TokenProgram
+from semops.engine.token_run import run_on
 from semops.errors import EngineError
 from semops.operators import SemMap, reads
 from semops.verdicts import probability_of, read_answer
@@ -24,15 +23,12 @@ if TYPE_CHECKING:
 
     from semops.engine.loop import EngineThread
     from semops.engine.plan import Answer
-    from semops.engine.scheduler import Scheduler
-    from semops.engine.task import QueryState, Task
     from semops.engine.token_program import TokenTuple
     from semops.operators import Operator
     from semops.prompts import Prompter
 
 CONTENT_FREE = ("", "N/A", "…")
 """What stands in every column of the rows without content."""
-POLL_S = 0.1
 
 
 class Calibration(NamedTuple):
@@ -75,7 +71,7 @@ def calibrate(
         call = Call(operator.kind, operator.template.text, values)
         rows.append({"tokens": (*block, *suffix), "call": call})
     program = _Asked([[TokenOperator("calibration", (), choices=choices)]])
-    calls = _run(program, rows, engine, stopped)
+    counts = run_on(engine, program, rows, engine.content_free, stopped)
     margins = []
     for answer in program.answers:
         value = read_answer(operator, answer, choices)
@@ -86,7 +82,7 @@ def calibrate(
                 f"({value.detail or value.reason}). Leave calibrate=True out, or try again."
             )
         margins.append(margin)
-    return Calibration(mean_log_odds(margins), calls)
+    return Calibration(mean_log_odds(margins), counts["calibration"].calls)
 
 
 def mean_log_odds(margins: Sequence[float]) -> float:
@@ -113,51 +109,3 @@ class _Asked(TokenProgram):
     def accept(self, item: TokenTuple, stage: int, step: int, answer: Answer) -> Verdict:  # noqa: ARG002
         self.answers.append(answer)
         return Verdict.KEEP
-
-
-def _run(
-    program: _Asked,
-    rows: Sequence[dict[str, object]],
-    engine: EngineThread,
-    stopped: Callable[[], bool],
-) -> int:
-    """Run a program on the engine's thread; return how many requests it took."""
-    over = threading.Event()
-    errors: list[BaseException | None] = []
-    queries: list[QueryState] = []
-
-    def end(error: BaseException | None) -> None:
-        errors.append(error)
-        over.set()
-
-    def begin(scheduler: Scheduler) -> None:
-        demand = Demand(clock=scheduler.clock, everything=True)
-        demand.begin_pull()
-        query = scheduler.add_query(
-            program.pipeline(), program, demand, _no_local, end, engine.content_free
-        )
-        for number, row in enumerate(rows):
-            scheduler.add_tuple(query, program.root(row, number))
-        scheduler.close_input(query)
-        queries.append(query)
-
-    def give_up(scheduler: Scheduler) -> None:
-        for query in queries:
-            scheduler.end_query(query, None)
-
-    engine.post(begin)
-    while not over.wait(POLL_S):
-        if stopped():
-            engine.post(give_up)
-            raise EngineError("the query was given up")
-        if not engine.alive:
-            engine.join()
-            if not over.is_set():
-                raise engine.reason()
-    if errors[0] is not None:
-        raise errors[0]
-    return queries[0].counts["calibration"].calls
-
-
-def _no_local(task: Task) -> None:
-    raise NotImplementedError
