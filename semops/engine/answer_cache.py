@@ -13,8 +13,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -202,7 +202,7 @@ class AnswerCache:
         try:
             return work(self._connection)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            if _is_busy(error):
                 raise _BusyError from error
             self._give_up(error)
         except sqlite3.Error as error:
@@ -291,27 +291,65 @@ def _connect(path: Path, *, make: bool) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection, *, make: bool) -> None:
     """Make sure that a database is a cache; nothing is changed of one that is not."""
+    with _transaction(connection, "DEFERRED"):
+        ready = _is_cache(connection, empty=make)
+    if ready:
+        return
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    _to_wal(connection)
+    # Whoever was first made it; the others find it made, whole, as the transaction shows it.
+    with _transaction(connection, "IMMEDIATE"):
+        if not _is_cache(connection, empty=True):
+            connection.execute(_SCHEMA)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _is_cache(connection: sqlite3.Connection, *, empty: bool) -> bool:
+    """Whether a database is a cache; False for one without content, if ``empty`` allows it."""
     application, found = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version")
     )
     if application == APPLICATION and found == FORMAT:
-        return
+        return True
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if not make or application or found or objects:
+    if not empty or application or found or objects:
         what = f"its format is {found}" if application == APPLICATION else "it is another database"
         raise sqlite3.DatabaseError(what)
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    return False
+
+
+def _to_wal(connection: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log; SQLite doesn't wait for others by itself when it does that."""
+    deadline = time.monotonic() + OPEN_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    """One transaction over reads, settings and tables alike; the module's own covers only rows."""
+    connection.execute(f"BEGIN {kind}")
     with connection:
-        connection.execute(_SCHEMA)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        yield
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection was in the way; the code's low byte says so."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    return code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def _broken(path: Path, error: sqlite3.Error) -> ConfigError:
-    code = getattr(error, "sqlite_errorcode", None)
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    if _is_busy(error):
         return ConfigError(
             f"the answer cache {str(path)!r} is held by another process. Try again later, or pass "
             f"another file as cache=."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sqlite3
 import stat
 import tempfile
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -193,6 +195,27 @@ def test_several_processes_write_at_once(path: Path) -> None:
         assert writer.exitcode == 0
     cache = AnswerCache(path, "w")
     assert all(cache.get(str(n).encode()) == whole(str(n)) for n in range(700))
+
+
+def _open_many(folder: Path, start: Barrier, files: int) -> None:
+    for number in range(files):
+        start.wait(60)
+        cache = AnswerCache(folder / f"{number}.sqlite", "w")
+        cache.put(str(os.getpid()).encode(), whole())
+        cache.close()
+
+
+def test_several_processes_make_a_file_at_once(path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    start, files = spawn.Barrier(4), 50
+    makers = [spawn.Process(target=_open_many, args=(path.parent, start, files)) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+        assert maker.exitcode == 0
+    found = [answer_cache.info(path.parent / f"{number}.sqlite") for number in range(files)]
+    assert [one and one.answers for one in found] == [4] * files
 
 
 def test_another_program_s_database_is_left_alone(path: Path) -> None:
