@@ -125,7 +125,7 @@ def arriving(job: tuple[str, int, int, float]) -> list[dict[str, Any]]:
     patience = math.inf
     for label in ("fcfs", "sjf", "svf", "svf fair"):
         policy, _, fair = label.partition(" ")
-        # Fair: the oldest goes first, and the smallest fill what it leaves free.
+        # Fair: the oldest goes first, and the smallest fill what it and the next ones leave free.
         wait = 0.0 if fair else patience
         outcome = serve(
             arrivals, trace.memory, ORDERINGS[policy], MODES["lookahead"], max_wait=wait
@@ -201,6 +201,10 @@ def summarise(
                 label = f"{name}_{policy.replace(' ', '_')}_over_fcfs_{key}"
                 summary[label] = statistics.mean(by_case.values())
                 summary[f"{label}_worst"] = max(by_case.values())
+                of_trace: dict[str, list[float]] = {}
+                for (trace, _), ratio in by_case.items():
+                    of_trace.setdefault(trace, []).append(ratio)
+                summary[f"{label}_worst_trace"] = max(map(statistics.mean, of_trace.values()))
     return summary
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from semops.engine import admission
 from semops.engine.ordering.fitting import (
+    GUARDED,
     PASSING,
     Holding,
-    earliest_start,
     may_pass,
     remaining_steps,
 )
@@ -159,7 +159,7 @@ def passing(scheduler: Scheduler, head: Task, need: int) -> Task | None:
     """Return a tuple that may start before one that has waited too long but doesn't fit, if there is any.
 
     Only tuples of unordered queries are passed, by smaller ones of the same query, and only where that
-    delays nothing as far as bounds on the answers tell.
+    delays none of the oldest, as far as bounds on the answers tell.
     """
     query = head.query
     if head.order != AGED or query.live == query.passed_at:
@@ -170,12 +170,15 @@ def passing(scheduler: Scheduler, head: Task, need: int) -> Task | None:
     if not running or need > memory:
         return None
     active = [_holding(scheduler, task, task.reserved) for task in running]
-    wants = _holding(scheduler, head, need)
-    start = earliest_start(scheduler.admission, active, wants, memory)
+    waiting = (task for task in query.oldest if task.state is State.WAITING and task is not head)
+    guarded = [head, *itertools.islice(waiting, GUARDED - 1)]
+    wants = {task: admission.task_need(scheduler, task) for task in guarded}
     for task in itertools.islice(query.waiting[0], 1, 1 + PASSING):
-        own = admission.task_need(scheduler, task)
-        candidate = _holding(scheduler, task, own)
-        if may_pass(scheduler.admission, active, wants, start, candidate, memory):
+        candidate = _holding(scheduler, task, admission.task_need(scheduler, task))
+        others = [
+            _holding(scheduler, other, wants[other]) for other in guarded if other is not task
+        ]
+        if may_pass(scheduler.admission, active, others, candidate, memory):
             return task
     query.passed_at = set(query.live)
     return None

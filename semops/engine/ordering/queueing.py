@@ -12,12 +12,13 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from semops.engine.ordering.fitting import (
+    GUARDED,
     PASSING,
     Holding,
     Mode,
-    earliest_start,
     may_pass,
     remaining_steps,
 )
@@ -126,7 +127,7 @@ class _Worker:
                 # Only a look ahead changes while nothing ends.
                 self._retry = self.mode.foresees
                 if waits_long:
-                    self._fill(now, request, candidate, active)
+                    self._fill(now, request, active)
                 return
             self._start(request, now)
 
@@ -139,19 +140,20 @@ class _Worker:
             self.outcome.starts[request.number] = now
         self._retry = True
 
-    def _fill(self, now: int, head: _Request, wants: Holding, active: list[Holding]) -> None:
-        """Start requests beside a blocked one that has waited too long, where that doesn't delay it."""
+    def _fill(self, now: int, head: _Request, active: list[Holding]) -> None:
+        """Start requests beside a blocked one that has waited too long, where that delays no older one."""
         tried = (head.number, len(self.active), len(self.waiting))
         if tried == self._tried:
             return
-        start = earliest_start(self.mode, active, wants, self.memory)
-        for _, _, request in heapq.nsmallest(PASSING + 1, self.waiting):
+        waiting = (r for r in self.oldest if self.outcome.starts[r.number] < 0)
+        guarded = {r.number: self._holding(r, now, start=now) for r in islice(waiting, GUARDED)}
+        for _, number, request in heapq.nsmallest(PASSING + 1, self.waiting):
             candidate = self._holding(request, now, start=now)
-            if request is not head and may_pass(
-                self.mode, active, wants, start, candidate, self.memory
-            ):
+            others = [wants for other, wants in guarded.items() if other != number]
+            if request is not head and may_pass(self.mode, active, others, candidate, self.memory):
                 self._start(request, now)
                 active.append(candidate)
+                guarded.pop(number, None)
         self._tried = (head.number, len(self.active), len(self.waiting))
 
     def step(self, now: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import random
 from functools import cache
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semops.engine.ordering import MODES, ORDERINGS
+from semops.engine.ordering.fitting import GUARDED
 from semops.engine.ordering.policies import one_bit_lengths
 from semops.engine.ordering.queueing import Arrival, Outcome, serve
 from semops.engine.ordering.volume import volume
@@ -176,6 +178,24 @@ def test_a_request_that_waited_too_long_goes_first() -> None:
     patient = serve(late, 100, ORDERINGS["svf"], MODES["peak"], max_wait=50)
     assert plain.starts[9] > 150
     assert 50 < patient.starts[9] - 9 < 80
+
+
+def test_the_impatient_start_no_later_than_first_come_first_served() -> None:
+    """Where all that wait are guarded, what passes a blocked request delays nobody."""
+    dice = random.Random(0)
+    for _ in range(4_000):
+        comes = itertools.accumulate(dice.choice([1, 3, 10]) for _ in range(GUARDED + 1))
+        arrivals = [Arrival(dice.randint(1, 60), dice.randint(1, 30), at_step=at) for at in comes]
+        fair = serve(arrivals, 100, ORDERINGS["svf"], MODES["peak"], max_wait=0)
+        plain = serve(arrivals, 100, ORDERINGS["fcfs"], MODES["peak"])
+        assert all(map(operator.le, fair.starts, plain.starts)), arrivals
+
+
+def test_passing_a_blocked_request_helps() -> None:
+    arrivals = [Arrival(60, 20), Arrival(60, 20, at_step=1), Arrival(5, 10, at_step=2)]
+    fair = serve(arrivals, 100, ORDERINGS["svf"], MODES["peak"], max_wait=0)
+    assert fair.starts == [0, 20, 2]
+    assert serve(arrivals, 100, ORDERINGS["fcfs"], MODES["peak"]).starts == [0, 20, 20]
 
 
 @settings(max_examples=40, deadline=None)
