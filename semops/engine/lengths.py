@@ -1,4 +1,4 @@
-"""Answer lengths before the answer: a running quantile, a regression, and a classifier of one bit.
+"""Answer lengths before the answer: a running quantile, a mean by prompt length, and a classifier of one bit.
 
 All are per operator and learn on line. They work between two engine steps and in batches: answers are noted
 at once and learned from together, requests that came since the last step are predicted together. The time
@@ -27,10 +27,8 @@ MIN_OBSERVATIONS = 32
 """Before so many answers there is only a guess."""
 FIRST_GUESS = 128
 """Answer of a map that has not answered yet, in tokens, where its cap is no smaller."""
-GAIN = 0.8
-"""A regression counts only while its error is below this share of the constant's."""
-ERROR_WEIGHT = 0.02
-"""Weight of a new answer in the running errors."""
+SHORTEST = 0.02
+"""Quantile of the answers seen below which no mean is predicted; where a line goes on below it, it is wrong."""
 RIDGE = 1e-2
 NEWTON_STEPS = 6
 
@@ -47,11 +45,14 @@ def features(prompts: Sequence[int], caps: Sequence[int]) -> Floats:
     """
     sizes = np.asarray(prompts, dtype=np.float64)
     logs = np.log1p(sizes)
-    return np.column_stack((np.ones_like(sizes), logs, sizes / 1_000, np.log(np.maximum(caps, 1))))
+    bend = logs**2 / 10
+    return np.column_stack(
+        (np.ones_like(sizes), logs, sizes / 1_000, bend, np.log(np.maximum(caps, 1)))
+    )
 
 
-class StandIn(NamedTuple):
-    """What stands for the length of a class: linear in the features, within what was seen."""
+class MeanLength(NamedTuple):
+    """The mean length of some answers: linear in the features, within what was seen."""
 
     weights: Floats
     low: float
@@ -70,44 +71,35 @@ class OperatorLengths:
     >>> for prompt in range(100, 1_700, 10):
     ...     lengths.observe(prompt, prompt // 10)
     >>> lengths.learn()
-    >>> lengths.learned, [round(n, -1) for n in lengths.predict([200, 1_200])]
-    (True, [20.0, 120.0])
+    >>> [round(n, -1) for n in lengths.predict([200, 1_200])]
+    [20.0, 120.0]
     """
 
     cap: int
     """Longest answer, in tokens."""
     quantile: float = 0.5
-    """Which quantile of the answers the constant is."""
+    """Which quantile of the answers stands for all while they are few."""
     proxies: str = "practical"
     """What stands for a short and a long answer: ``practical`` takes the mean of the class by prompt length,
     ``theory`` powers of the cap."""
     constant: float = field(init=False)
     """The running quantile, in tokens."""
-    constant_error: float = 0.0
-    """Running mean error of the constant, in tokens."""
-    learned_error: float = 0.0
-    """And of the regression."""
     _answers: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     """(prompt, cap, output) tokens."""
     _seen: int = 0
     _fresh: int = 0
-    _slopes: Floats | None = None
-    """Of the logarithm of the length."""
+    _mean: MeanLength | None = None
+    """Of all answers."""
     _split: Floats | None = None
     """Of the log-odds of a long answer."""
     _threshold: float = field(init=False)
-    _short: StandIn = field(init=False)
-    _long: StandIn = field(init=False)
+    _short: MeanLength = field(init=False)
+    _long: MeanLength = field(init=False)
 
     def __post_init__(self) -> None:
         self.constant = float(min(self.cap, FIRST_GUESS))
         self._threshold, short, long = one_bit_lengths(self.cap)
         self._short, self._long = _always(short), _always(long)
-
-    @property
-    def learned(self) -> bool:
-        """Whether the regression is in use."""
-        return self._slopes is not None and self.learned_error < GAIN * self.constant_error
 
     def observe(self, prompt_tokens: int, output_tokens: int, cap: int | None = None) -> None:
         """Note an answer's length; :meth:`learn` takes it into the estimates."""
@@ -126,24 +118,23 @@ class OperatorLengths:
             return
         rows = np.asarray(self._answers, dtype=np.float64)
         x, outputs = features(rows[:, 0].tolist(), rows[:, 1].tolist()), rows[:, 2]
-        fresh = slice(max(len(outputs) - self._fresh, 0), None)
         self._fresh = 0
-        if self._slopes is not None:  # both are judged on answers that neither has seen
-            self._judge(x[fresh] @ self._slopes, outputs[fresh])
         self.constant = float(np.quantile(outputs, self.quantile))
         if len(outputs) < MIN_OBSERVATIONS:
             return
-        if self._slopes is None:
-            self._judge_by_halves(x, outputs)
-        self._slopes = _regression(x, outputs)
+        self._mean = _mean_length(x, outputs)
         self._fit_bit(x, outputs)
 
     def predict(self, prompts: Sequence[int], caps: Sequence[int] | None = None) -> list[float]:
-        """Return the predicted answer lengths of requests, in tokens."""
+        """Return the expected answer lengths of requests, in tokens.
+
+        It is the mean at this prompt length, not the median, since a request's volume is nearly linear in
+        the length of its answer.
+        """
         caps = [self.cap] * len(prompts) if caps is None else caps
-        if self._slopes is None or not self.learned:
+        if self._mean is None:
             return [min(self.constant, cap) for cap in caps]
-        found = np.exp(features(prompts, caps) @ self._slopes)
+        found = _at(self._mean, features(prompts, caps))
         return np.clip(found, 1.0, np.maximum(caps, 1)).tolist()  # type: ignore[no-any-return]
 
     def one_bit(self, prompts: Sequence[int], caps: Sequence[int] | None = None) -> list[float]:
@@ -162,29 +153,7 @@ class OperatorLengths:
         either class have shorter answers.
         """
         x = features(prompts, [self.cap] * len(prompts) if caps is None else caps)
-        short, other = (
-            np.clip(x @ stand_in.weights, stand_in.low, stand_in.high)
-            for stand_in in (self._short, self._long)
-        )
-        return np.where(long, other, short).tolist()  # type: ignore[no-any-return]
-
-    def _judge(self, logs: Floats, outputs: Floats) -> None:
-        keep = (1 - ERROR_WEIGHT) ** len(outputs)
-        learned = np.clip(np.exp(logs), 1, self.cap)
-        self.constant_error += (1 - keep) * (
-            float(np.mean(np.abs(outputs - self.constant))) - self.constant_error
-        )
-        self.learned_error += (1 - keep) * (
-            float(np.mean(np.abs(outputs - learned))) - self.learned_error
-        )
-
-    def _judge_by_halves(self, x: Floats, outputs: Floats) -> None:
-        """Compare both on the later half of the answers, fitted to the earlier one."""
-        half = len(outputs) // 2
-        learned = np.clip(np.exp(x[half:] @ _regression(x[:half], outputs[:half])), 1, self.cap)
-        constant = float(np.quantile(outputs[:half], self.quantile))
-        self.constant_error = float(np.mean(np.abs(outputs[half:] - constant)))
-        self.learned_error = float(np.mean(np.abs(outputs[half:] - learned)))
+        return np.where(long, _at(self._long, x), _at(self._short, x)).tolist()  # type: ignore[no-any-return]
 
     def _fit_bit(self, x: Floats, outputs: Floats) -> None:
         """Fit the class by logistic regression, and what stands for each class."""
@@ -194,29 +163,27 @@ class OperatorLengths:
         if practical and not long.any():  # more than half of the answers are the longest there are
             long = outputs >= threshold
         if long.all() or not long.any():
-            self._split = np.array([1.0 if long.all() else -1.0, 0.0, 0.0, 0.0])
+            self._split = np.eye(x.shape[1])[0] * (1.0 if long.all() else -1.0)
         else:
             self._split = _logistic(x, long.astype(np.float64))
         if practical:
-            self._long = _stand_in(x[long], outputs[long])
-            self._short = self._long if long.all() else _stand_in(x[~long], outputs[~long])
+            self._long = _mean_length(x[long], outputs[long])
+            self._short = self._long if long.all() else _mean_length(x[~long], outputs[~long])
 
 
-def _always(length: float) -> StandIn:
-    return StandIn(np.array([length, 0.0, 0.0, 0.0]), length, length)
+def _always(length: float) -> MeanLength:
+    return MeanLength(np.zeros(features([], []).shape[1]), length, length)
 
 
-def _stand_in(x: Floats, outputs: Floats) -> StandIn:
-    """Fit the mean length of a class, by prompt length."""
+def _mean_length(x: Floats, outputs: Floats) -> MeanLength:
+    """Fit the mean length by prompt length, with a small ridge."""
     moments = x.T @ x + RIDGE * np.eye(x.shape[1])
     weights: Floats = np.asarray(np.linalg.solve(moments, x.T @ outputs), dtype=np.float64)
-    return StandIn(weights, float(outputs.min()), float(outputs.max()))
+    return MeanLength(weights, float(np.quantile(outputs, SHORTEST)), float(outputs.max()))
 
 
-def _regression(x: Floats, outputs: Floats) -> Floats:
-    """Return the weights of a regression of the logarithm of the length, with a small ridge."""
-    moments = x.T @ x + RIDGE * np.eye(x.shape[1])
-    return np.linalg.solve(moments, x.T @ np.log(np.maximum(outputs, 1)))
+def _at(mean: MeanLength, x: Floats) -> Floats:
+    return np.clip(x @ mean.weights, mean.low, mean.high)
 
 
 def _logistic(x: Floats, y: Floats) -> Floats:

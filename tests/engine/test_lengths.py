@@ -1,4 +1,4 @@
-"""Length predictors: what they learn, and when a learned one may be used."""
+"""Length predictors: what they learn from answers."""
 
 from __future__ import annotations
 
@@ -29,30 +29,33 @@ def test_the_constant_is_a_running_quantile() -> None:
     assert upper.constant == pytest.approx(91, abs=5)
 
 
-def test_a_regression_counts_where_the_prompt_tells_the_length() -> None:
+def test_the_prompt_may_tell_the_length() -> None:
     found = taught(lambda prompt, dice: prompt / 8 * dice.uniform(0.8, 1.2))
-    assert found.learned
-    assert found.learned_error < 0.8 * found.constant_error
     short, long = found.predict([200, 2_400])
     assert short == pytest.approx(25, rel=0.3)
     assert long == pytest.approx(300, rel=0.3)
 
 
-def test_it_does_not_where_the_prompt_tells_nothing() -> None:
-    found = taught(lambda prompt, dice: dice.randint(10, 200))
-    assert not found.learned
-    assert found.predict([200, 2_400]) == [found.constant] * 2
+def test_long_prompts_may_mean_short_answers() -> None:
+    """Prompt and answer share a limit: with one length for all, the smallest volume would be the shortest prompt."""
+    found = taught(lambda prompt, dice: (3_100 - prompt) / 8 * dice.uniform(0.5, 1.5))
+    volumes = [prompt * found.predict([prompt])[0] for prompt in (300, 1_500, 2_900)]
+    assert volumes[0] < volumes[1] > volumes[2]
 
 
-def test_it_is_switched_off_again_when_it_stops_helping() -> None:
+def test_where_the_prompt_tells_nothing_all_are_expected_to_be_of_mean_length() -> None:
+    found = taught(lambda prompt, dice: dice.choice([10, 10, 10, 210]))
+    assert found.predict([200, 1_500, 2_900]) == [pytest.approx(60, abs=25)] * 3
+
+
+def test_it_learns_anew_when_answers_change() -> None:
     found = taught(lambda prompt, dice: prompt / 8)
-    assert found.learned
     dice = random.Random(1)
     for _ in range(3 * WINDOW):
         found.observe(dice.randint(50, 3_000), dice.randint(10, 200))
         if found.due:
             found.learn()
-    assert not found.learned
+    assert found.predict([200, 1_500, 2_900]) == [pytest.approx(105, abs=20)] * 3
 
 
 def test_one_bit_tells_short_from_long() -> None:
@@ -76,7 +79,7 @@ def test_before_it_has_seen_anything_a_map_is_long() -> None:
 def test_answers_all_alike_make_one_class() -> None:
     found = taught(lambda prompt, dice: 7)
     assert found.one_bit([50, 3_000]) == [7.0, 7.0]
-    assert not found.learned
+    assert found.predict([50, 3_000]) == [7.0, 7.0]
 
 
 def test_predictions_stay_within_the_cap() -> None:
