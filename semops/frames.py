@@ -30,7 +30,7 @@ from semops.operators import Asking, Deciding, SemFilter, SemJoin, SemMap, reads
 from semops.planner.explain import explain as explain_plan
 from semops.planner.polars_reader import outermost
 from semops.polars_source import plan, schema_of, semantic_frame
-from semops.schemas import shape_of, written
+from semops.schemas import most_tokens, shape_of, written
 from semops.serialize import check_dtypes, text_of
 from semops.template import bind, bind_join, parse
 
@@ -200,7 +200,8 @@ def sem_map(
     lazy = _lazy("frame", frame)
     columns = schema_of(lazy)
     check_choice("on_cutoff", on_cutoff, ("null", "keep"))
-    shape = shape_of(schema, check_max_tokens(max_tokens))
+    max_tokens = check_max_tokens(max_tokens)
+    shape = shape_of(schema, max_tokens)
     if shape is not None and (on_cutoff != "null" or stop):
         msg = (
             'schema= takes neither on_cutoff="keep" nor stop=: half an answer is no value of a type. '
@@ -213,7 +214,7 @@ def sem_map(
     operator = SemMap(
         template,
         _free_name("sem_map", columns) if name is None else check_text("name", name),
-        max_tokens,
+        most_tokens(shape, max_tokens),
         check_stop(stop),
         on_cutoff,
         _asking(prompt_style, on_error, nulls, overflow, shown),

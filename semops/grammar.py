@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 
 def told(schema: Any, choices: Sequence[str]) -> str:
@@ -72,7 +72,10 @@ def tidied(schema: Any, longest: int) -> Any:
             del tidy["format"]
             tidy["pattern"] = pattern
         if longest and _endless(tidy):
-            tidy["maxLength"] = longest
+            tidy["maxLength"] = _limit(tidy, longest)
+    # Decoding knows no negative multiples; reading checks what is left out here.
+    if "multipleOf" in tidy and max(tidy.get("minimum", -1), tidy.get("exclusiveMinimum", -1)) < 0:
+        del tidy["multipleOf"]
     for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
         # Grammars count in 64 bits, or in floats; reading checks the rest.
         if abs(tidy.get(name, 0)) > _LARGEST:
@@ -88,6 +91,11 @@ _WITHOUT_OFFSET = {"date-time": f"^{_DAY}T{_CLOCK}$", "time": f"^{_CLOCK}$"}
 def _endless(schema: Any) -> bool:
     """Return whether a string has no limit of its own."""
     return not schema.keys() & {"enum", "const", "format", "pattern", "maxLength"}
+
+
+def _limit(schema: Any, longest: int) -> int:
+    """Return the limit of a string that has none, in characters: there must be room above its least length."""
+    return max(longest, 2 * int(schema.get("minLength", 0)))
 
 
 def cut(schema: Any, value: Any, definitions: Any, longest: int) -> bool:
@@ -114,11 +122,46 @@ def cut(schema: Any, value: Any, definitions: Any, longest: int) -> bool:
         return cut(inner, value, definitions, longest)
     parts: list[tuple[Any, Any]] = [(part, value) for part in schema.get("anyOf", ())]
     if isinstance(value, str):
-        if schema.get("type") == "string" and _endless(schema) and len(value) == longest:
-            return True
+        if schema.get("type") == "string" and _endless(schema):
+            return len(value) == _limit(schema, longest)
     elif isinstance(value, dict):
         inner = schema.get("properties", {})
         parts += [(inner[name], part) for name, part in value.items() if name in inner]
     elif isinstance(value, list):
         parts += [(schema["items"], part) for part in value if "items" in schema]
     return any(cut(part, held, definitions, longest) for part, held in parts)
+
+
+def refused(schema: str) -> str:
+    """Return why decoding can't be held to a JSON schema; empty where it can, or where no engine is installed.
+
+    A grammar that compiles may still be too large to use, so its first token is decoded too.
+
+    Examples
+    --------
+    >>> refused('{"type":"integer"}')
+    ''
+    """
+    try:
+        import llguidance
+    except ImportError:
+        return ""
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, {"whitespace_flexible": False})
+    tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
+    matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0)
+    if not matcher.get_error():
+        allowed = matcher.compute_logit_bias()
+        matcher.try_consume_tokens([next(token for token, bias in enumerate(allowed) if bias)])
+    return str(matcher.get_error())
+
+
+class _Bytes:
+    """The smallest tokenizer there is."""
+
+    eos_token_id = 256
+    bos_token_id = None
+    tokens: ClassVar = [*(bytes([byte]) for byte in range(256)), b"<end>"]
+    special_token_ids: ClassVar = [256]
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)

@@ -8,6 +8,7 @@ the engine is wider than they are.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ import polars as pl
 
 from semops.column_types import ALLOWED, annotation_of, dtype_of, finite, optional, plain
 from semops.errors import ConfigError, UnsupportedError
-from semops.grammar import cut, tidied, told
+from semops.grammar import cut, refused, tidied, told
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -111,6 +112,11 @@ def shape_of(schema: Any, max_tokens: int = 256) -> Shape | None:
     longest = max(2 * max_tokens, 32)
     text = json.dumps(tidied(found, longest), separators=(",", ":"))
     choices = _choices(dtype, annotation)
+    if not choices and (problem := refused(text)):
+        raise UnsupportedError(
+            f"decoding can't be held to schema={schema!r}: {' '.join(problem.split())}. Leave this out of the type, and "
+            f"check it in a validator of a pydantic model, which sees every answer."
+        )
     if not polars:
         _kept[id(schema)] = schema
     key = f"{repr(schema) if polars else id(schema)} {text}"
@@ -147,6 +153,54 @@ def read(shape: Shape, text: str) -> Read:
     return Read(
         value, cut=cut(shape.told, json.loads(text), shape.told.get("$defs", {}), shape.longest)
     )
+
+
+def most_tokens(shape: Shape | None, max_tokens: int) -> int:
+    """Return the cap of an answer: a number alone needs no more than so many characters, so tokens.
+
+    A model that only completes text seldom ends a number by itself.
+
+    Examples
+    --------
+    >>> most_tokens(shape_of(int), 256), most_tokens(shape_of(list[int]), 256)
+    (48, 256)
+    """
+    return min(max_tokens, NUMBER_TOKENS) if _is_number(shape) else max_tokens
+
+
+def settled(shape: Shape | None, text: str) -> Any:
+    """Return the value of an answer that was cut off among digits that no column could hold, or None.
+
+    Examples
+    --------
+    >>> (
+    ...     settled(shape_of(float), "0.1" + "3" * 40),
+    ...     settled(shape_of(float), "0.1"),
+    ...     settled(shape_of(int), "1" * 40),
+    ... )
+    (0.13333333333333333, None, None)
+    """
+    if shape is None or not _is_number(shape) or not _FRACTION.fullmatch(text):
+        return None
+    digits = text.replace(".", "").lstrip("-0")
+    return read(shape, text).value if len(digits) >= DIGITS_ENOUGH else None
+
+
+NUMBER_TOKENS = 48
+"""Cap of an answer that is a number alone, in tokens; the largest whole number that a column holds has 39 digits."""
+DIGITS_ENOUGH = 25
+"""Significant digits of which those left out change nothing; a 64-bit float has 17, and with as many an exponent may
+follow."""
+_FRACTION = re.compile(r"-?[0-9]+\.[0-9]+")
+_NUMBERS = frozenset({"integer", "number"})
+
+
+def _is_number(shape: Shape | None) -> bool:
+    """Return whether an answer is a number alone, or null."""
+    if shape is None or shape.choices:
+        return False
+    kinds = {part.get("type") for part in shape.told.get("anyOf", [shape.told])}
+    return bool(kinds & _NUMBERS) and kinds <= {*_NUMBERS, "null"}
 
 
 def written(shape: Shape, value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semops.engine.plan import Finish
 from semops.operators import ALWAYS, SemMap
-from semops.schemas import read
+from semops.schemas import read, settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +73,9 @@ def read_answer(
     if answer.finish is Finish.LENGTH:
         if operator.on_cutoff == "keep":
             return Value(answer.text.strip(), "kept_cut_off")
+        value = settled(operator.shape, answer.text)
+        if value is not None:
+            return Value(value)
         return Value(None, "cut_off", answer.text)
     if operator.shape is None:
         return Value(answer.text.strip())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import threading
 import time
 import weakref
@@ -317,10 +318,23 @@ class VllmBackend:
         if decoding.ignore_eos:
             params["ignore_eos"] = True
         if decoding.texts:
-            params["structured_outputs"] = self._constraint(choice=list(decoding.texts))
+            # As one regular expression: a grammar of choices holds less than 2,000.
+            params["structured_outputs"] = self._constraint(regex=_any_of(decoding.texts))
         elif decoding.json_schema:
             params["structured_outputs"] = self._constraint(json=decoding.json_schema)
         return self._sampling(**params)
+
+
+def _any_of(texts: Sequence[str]) -> str:
+    r"""Return the regular expression of texts, for Rust, which knows fewer escapes than Python.
+
+    Examples
+    --------
+    >>> _any_of(("a.b", "c"))
+    '(a\\.b|c)'
+    """
+    escaped = (re.sub(r"[\\.+*?()|\[\]{}^$]", r"\\\g<0>", text) for text in texts)
+    return f"({'|'.join(escaped)})"
 
 
 def _answer(output: Any, request: Request) -> Answer:
