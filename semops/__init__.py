@@ -17,11 +17,12 @@ from semops.errors import (
     PlanError,
     SchemaError,
     SemopsError,
+    SemopsWarning,
     TemplateError,
     UnsupportedError,
 )
 from semops.frames import explain, sem_filter, sem_join, sem_map
-from semops.polars_methods import SemopsWarning, register
+from semops.polars_methods import register
 from semops.profile import Profile
 from semops.session import close, configure, last_profile, options, profile
 

@@ -6,10 +6,12 @@ message says what was found, what is allowed, and the next step.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import FrameType
     from typing import Any
 
 
@@ -21,6 +23,30 @@ class SemopsError(Exception):
     >>> issubclass(TemplateError, SemopsError) and issubclass(TemplateError, ValueError)
     True
     """
+
+
+class SemopsWarning(UserWarning):
+    """Something that a run went on after, for example answers that became NULL."""
+
+
+def warn(text: str | None, frame: FrameType | None = None) -> None:
+    """Warn of what a run went on after, if there is anything.
+
+    Parameters
+    ----------
+    text
+        What to say.
+    frame
+        Of the code to name; None where a thread of Polars' or DuckDB's runs the query.
+    """
+    if text is None:
+        return
+    file, line, module = ("<semops>", 1, "semops")
+    if frame is not None:
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        module = frame.f_globals.get("__name__", module)
+    # Python's own memory of what it warned of would keep the next run silent.
+    warnings.warn_explicit(text, SemopsWarning, file, line, module, registry={})
 
 
 class TemplateError(SemopsError, ValueError):
@@ -56,9 +82,10 @@ class SchemaError(SemopsError, TypeError):
     @classmethod
     def name_clash(cls, name: str, columns: Iterable[str], operator: str) -> SchemaError:
         """Build the error for an output column that exists already."""
+        option = "suffix" if operator == "sem_join" else "name"
         return cls(
             f"{operator} would add the column {name!r}, which exists already. "
-            f"Columns here: {_listed(columns)}. Pass another name=."
+            f"Columns here: {_listed(columns)}. Pass another {option}=."
         )
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
-import warnings
 from typing import Any
 
 import polars as pl
 
 from semops import frames, session
+from semops.errors import warn
 from semops.runtime import scopes
 
 OPERATORS = ("sem_filter", "sem_map", "sem_join")
-
-
-class SemopsWarning(UserWarning):
-    """Something that a run went on after, for example answers that became NULL."""
 
 
 class SemNamespace:
@@ -88,8 +85,8 @@ def _scoped(collect: Any) -> Any:
             profile = scope.finish()
             if profile is not None:
                 session.record(profile)
-        if profile is not None and (text := profile.warning()) is not None:
-            warnings.warn(text, SemopsWarning, stacklevel=2)
+        if profile is not None:
+            warn(profile.warning(), sys._getframe(1))  # noqa: SLF001 - as the warnings module does
         return result
 
     scoped._semops = True  # type: ignore[attr-defined]  # noqa: SLF001 - our own mark

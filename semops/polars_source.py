@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from semops import progress, session
 from semops.engine.answers import AnswerMemo
 from semops.engine.demand import Wanted
 from semops.engine.loop import EngineThread
-from semops.errors import SchemaError
+from semops.errors import SchemaError, warn
 from semops.operators import Operator, SemJoin, label
 from semops.planner.ir import Node
 from semops.planner.lower import PhysicalPlan, lower
@@ -99,7 +100,11 @@ def _run(source: SemSource, pushed: Pushed) -> Iterator[pl.DataFrame]:
         yield from shown(query)
     finally:
         if not in_scope:
-            session.record(query.finish())
+            profile = query.finish()
+            session.record(profile)
+            # A limit closes the stream before its end; any other error says enough.
+            if sys.exc_info()[0] in {None, GeneratorExit}:
+                warn(profile.warning())
 
 
 def shown(query: Query) -> Iterator[pl.DataFrame]:

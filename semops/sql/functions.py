@@ -19,11 +19,10 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from semops import session
 from semops.engine.demand import Wanted
-from semops.errors import SchemaError
+from semops.errors import SchemaError, SemopsWarning
 from semops.planner.ir import Project
 from semops.planner.polars_reader import outermost, read
 from semops.planner.sql_calls import OPERATORS, check_options, split_options
-from semops.polars_methods import SemopsWarning
 from semops.polars_source import start
 from semops.sql.gather import interruptible
 from semops.sql.operators import asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -12,11 +11,11 @@ import pyarrow as pa
 from semops import session
 from semops.engine.answers import AnswerMemo
 from semops.engine.demand import Wanted
+from semops.errors import warn
 from semops.planner.explain import explain
 from semops.planner.ir import Filter, Predicate, Project
 from semops.planner.polars_reader import outermost, read
 from semops.planner.sql_stage import Ask, Bind, Keep, Pair
-from semops.polars_methods import SemopsWarning
 from semops.polars_source import physical, shown, start
 from semops.sql.gather import Running, gathered, interruptible
 from semops.sql.operators import asked, paired
@@ -106,14 +105,7 @@ class StageTable:
             for scan in self.scans:
                 scan.stop()
             # Here, since DuckDB closes the stream of a LIMIT before its end.
-            _warn(profile.warning())
-
-
-def _warn(text: str | None) -> None:
-    """Warn of NULLs, once a run: Python's own memory of what it warned of would keep the next run silent."""
-    if text is None:
-        return
-    warnings.warn_explicit(text, SemopsWarning, "<semops SQL>", 1, registry={})
+            warn(profile.warning())
 
 
 def _logical(stage: Stage, frames: list[pl.LazyFrame]) -> tuple[Node, pl.Schema]:
