@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 
@@ -129,6 +130,37 @@ def test_an_estimate_asks_nothing_and_counts_pairs() -> None:
     assert "sem_join: 1,500 requests" in text
     assert "seconds are not known" in text
     assert text.startswith("source:")
+
+
+SPARSE = pl.DataFrame({"a": ["x", None, "y", None, "z"], "b": [None, "1", "2", "3", "4"]})
+SPARSE_RIGHT = pl.DataFrame({"c": ["p", None, "q"]})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda lf: lf.sem_map("{b}", "m"),
+        lambda lf: lf.sem_map("{a} {b}", "m"),
+        lambda lf: lf.sem_map("{a}", "m").sem_map("{b}", "n"),
+        lambda lf: lf.sem_map("{a}", "m").sem_map("{m}", "n").sem_map("{n} {b}", "o"),
+        lambda lf: lf.sem_map("{a}", "m", nulls="text"),
+        lambda lf: lf.sem_filter("{a}").sem_map("{b}", "n"),
+        lambda lf: lf.sem_filter("{a}", nulls="text").sem_map("{b}", "n"),
+        lambda lf: lf.sem_filter("{a}", name="v").sem_map("{v} {b}", "n"),
+        lambda lf: lf.sem_join(SPARSE_RIGHT, "{a} {c}").sem_map("{b}", "n"),
+        lambda lf: lf.sem_join(SPARSE_RIGHT, "{a} {c}", nulls="text").sem_map("{c}", "n"),
+        lambda lf: lf.sem_map("{a}", "m").with_columns(b=pl.lit("x")).sem_map("{b}", "n"),
+        lambda lf: lf.filter(pl.col("a").is_null()).sem_map("{a}", "m"),
+    ],
+    ids=itertools.count(),
+)
+def test_an_estimate_counts_rows_with_null_as_the_run_does(query) -> None:
+    lazy = query(SPARSE.lazy())
+    with replay(lambda operator, *_: True if operator != "sem_map" else "t"):
+        text = semops.explain(lazy, estimate=True)
+        lazy.collect()
+    for name, counts in semops.last_profile().operators.items():
+        assert f"  {name}: {counts.calls + counts.reused:,} requests" in text
 
 
 def test_what_would_have_to_run_for_an_estimate_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,6 +10,7 @@ import polars as pl
 
 from semops.engine.capacity import Capacity, Shape, capacity, replicas_for
 from semops.errors import CapacityError, UnsupportedError
+from semops.planner.ir import Relational
 from semops.profile import QueryLog
 from semops.runtime.asks import AskBuilder
 from semops.runtime.rows import Batch
@@ -144,7 +146,7 @@ def estimate(plan: PhysicalPlan, engine: EngineThread, prompter: Prompter) -> Es
     found: list[OperatorEstimate] = []
     shapes: list[Shape] = []
     for pipeline in plan.pipelines:
-        for operator, shape in _of_pipeline(pipeline, plan, rows, sample, engine, prompter):
+        for operator, shape in _of_pipeline(pipeline, plan, frame, sample, engine, prompter):
             found.append(operator)
             if operator.requests:
                 shapes.append(shape)
@@ -158,7 +160,7 @@ def estimate(plan: PhysicalPlan, engine: EngineThread, prompter: Prompter) -> Es
 def _of_pipeline(
     pipeline: PhysicalPipeline,
     plan: PhysicalPlan,
-    rows: int,
+    base: pl.LazyFrame,
     sample: pl.DataFrame,
     engine: EngineThread,
     prompter: Prompter,
@@ -169,20 +171,43 @@ def _of_pipeline(
     check_fits(program, engine.capabilities)
     batch = Batch(sample, program.read_columns)
     items = [program.tuple_of(batch, index, index) for index in range(sample.height)]
-    requests = rows
+    tables = [base, *(right.lazy() for right in rights)]
+    remade = False
+    needed: tuple[str, ...] = ()
+    made_of: dict[str, tuple[str, ...]] = {}
     for stage, asks in enumerate(program.asks):
         if stage:
-            height = rights[stage - 1].height
-            requests *= height
-            chosen = range(min(height, SAMPLE_RIGHT))
+            chosen = range(min(rights[stage - 1].height, SAMPLE_RIGHT))
             items = [program.child(item, stage - 1, index) for item in items for index in chosen]
         lengths: dict[str, float] = {}
         earlier: list[Ask] = []
         for number, ask in enumerate(asks):
             if ask is None:
+                remade |= isinstance(program.steps[stage][number], Relational)
                 continue
-            yield _of_step(program, engine, stage, number, ask, items, requests, earlier, lengths)
+            # After relational work a column of a table's name may be another one.
+            read = needed
+            if not remade and not ask.asks_about_nulls:
+                read += tuple(part for name in ask.columns for part in made_of.get(name, (name,)))
+            if ask.operator.filters:
+                needed = read  # a NULL predicate drops the row
+            else:
+                made_of.update(dict.fromkeys(ask.operator.writes, read))
+            requests = math.prod(_complete(table, read) for table in tables[: stage + 1])
+            asked = [item for item in items if not _has_null(item, read)]
+            yield _of_step(program, engine, stage, number, ask, asked, requests, earlier, lengths)
             earlier.append(ask)
+
+
+def _complete(table: pl.LazyFrame, read: Sequence[str]) -> int:
+    """Return how many rows of a table have no NULL in those of its columns that are read."""
+    names = [name for name in table.clone().collect_schema() if name in read]
+    whole = table.drop_nulls(names) if names else table
+    return int(whole.select(pl.len()).collect().item())
+
+
+def _has_null(item: Tuple, read: Sequence[str]) -> bool:
+    return any(item.has(name) and item.value(name) is None for name in read)
 
 
 def _of_step(
