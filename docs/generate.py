@@ -39,7 +39,7 @@ def settings() -> str:
     """Return one row a setting."""
     rows = []
     for name, field in Settings.model_fields.items():
-        default = "`~/.cache/semops`" if name == "cache_dir" else f"`{field.default!r}`"
+        default = f"`{field.default}`" if name == "cache_dir" else f"`{field.default!r}`"
         when = "any time"
         if name in OPTION_FIELDS:
             when = "`options` too"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -21,7 +22,7 @@ def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     ConfigError
         If the value is none of them.
     """
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
         msg = f"{name}={value!r} is not allowed; choose one of {listed}."
         raise ConfigError(msg)
@@ -38,7 +39,7 @@ def check_answers(answers: object) -> tuple[str, str]:
     ok = (
         isinstance(answers, (tuple, list))
         and len(answers) == 2
-        and all(isinstance(a, str) and a.strip() for a in answers)
+        and all(is_text(a) and a.strip() for a in answers)
         and answers[0] != answers[1]
     )
     if not ok:
@@ -80,10 +81,11 @@ def check_max_tokens(max_tokens: object) -> int:
     ConfigError
         If it is not a positive whole number.
     """
-    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
+    known = isinstance(max_tokens, Integral) and not isinstance(max_tokens, bool)
+    if not known or int(max_tokens) < 1:  # type: ignore[call-overload]
         msg = f"max_tokens={max_tokens!r} must be a whole number of at least 1 (tokens)."
         raise ConfigError(msg)
-    return max_tokens
+    return int(max_tokens)  # type: ignore[call-overload, no-any-return]
 
 
 def check_stop(stop: object) -> tuple[str, ...]:
@@ -95,7 +97,7 @@ def check_stop(stop: object) -> tuple[str, ...]:
         If there is anything but non-empty texts.
     """
     texts = (stop,) if isinstance(stop, str) else stop
-    ok = isinstance(texts, (tuple, list)) and all(isinstance(t, str) and t for t in texts)
+    ok = isinstance(texts, (tuple, list)) and all(is_text(t) and t for t in texts)
     if not ok:
         msg = f'stop={stop!r} must be a text, or several in a tuple, none empty, for example stop="\\n".'
         raise ConfigError(msg)
@@ -111,10 +113,24 @@ def check_text(argument: str, value: object) -> str:
     ConfigError
         If it is something else.
     """
-    if not isinstance(value, str):
-        msg = f"{argument}={value!r} must be a text."
+    if not is_text(value):
+        half = " without halves of surrogate pairs" if isinstance(value, str) else ""
+        msg = f"{argument}={value!r} must be a text{half}."
         raise ConfigError(msg)
+    assert isinstance(value, str)  # noqa: S101
     return value
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a text that a prompt or a column's name can hold.
+
+    Examples
+    --------
+    >>> is_text("👍"), is_text(chr(0xD83D)), is_text(None)
+    (True, False, False)
+    """
+    # Half a surrogate pair is a character for Python, and for nobody else.
+    return isinstance(value, str) and not any("\ud800" <= part <= "\udfff" for part in value)
 
 
 def check_number(argument: str, value: object, low: float, high: float = float("inf")) -> float:
@@ -130,7 +146,7 @@ def check_number(argument: str, value: object, low: float, high: float = float("
     >>> check_number("min_mass", 0.5, 0, 1)
     0.5
     """
-    known = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    known = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
     if not known or not low <= float(value) <= high:  # type: ignore[arg-type]
         upper = "" if high == float("inf") else f" and at most {high:g}"
         raise ConfigError(f"{argument}={value!r} must be a number of at least {low:g}{upper}.")
@@ -145,6 +161,6 @@ def check_flag(argument: str, value: object) -> bool:
     ConfigError
         If it is something else.
     """
-    if not isinstance(value, bool):
+    if not isinstance(value, (bool, np.bool_)):
         raise ConfigError(f"{argument}={value!r} must be True or False.")
-    return value
+    return bool(value)

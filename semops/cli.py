@@ -13,7 +13,7 @@ import typer
 from semops import doctor as doctor_checks
 from semops import session
 from semops.capacity_report import capacity as engine_capacity
-from semops.config import cache_path
+from semops.config import cache_path, home_expanded
 from semops.engine import answer_cache
 from semops.errors import ConfigError, SemopsError
 from semops.frames import explain as explain_frame
@@ -169,10 +169,10 @@ def _cache_file(path: Path | None) -> Path:
         return path
     try:
         current = session.settings()
+        found = cache_path(current)
+        return found if found is not None else home_expanded(current.cache_dir) / "answers.sqlite"
     except ConfigError as error:
         _fail(str(error))
-    found = cache_path(current)
-    return found if found is not None else current.cache_dir.expanduser() / "answers.sqlite"
 
 
 def _fail(message: str) -> NoReturn:

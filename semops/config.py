@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         2**31, ge=2**20, description="Largest size of that file in bytes, or text such as '2GiB'"
     )
     cache_dir: Path = Field(
-        default_factory=lambda: Path.home() / ".cache" / "semops",
+        Path("~/.cache/semops"),
         description="Folder for converted models and kept answers",
     )
     progress: bool = Field(
@@ -182,8 +182,25 @@ def cache_path(settings: Settings) -> Path | None:
     'answers.sqlite'
     """
     if settings.cache is True:
-        return settings.cache_dir.expanduser().absolute() / "answers.sqlite"
-    return settings.cache.expanduser().absolute() if isinstance(settings.cache, Path) else None
+        return home_expanded(settings.cache_dir).absolute() / "answers.sqlite"
+    return home_expanded(settings.cache).absolute() if isinstance(settings.cache, Path) else None
+
+
+def home_expanded(path: Path) -> Path:
+    """Return a path with the home folder in place of its ``~``.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, as in a container whose user has no name.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"this process has no home folder for {str(path)!r}. Write it without '~'; SEMOPS_CACHE_DIR or "
+            f"cache_dir= is the folder for models and kept answers."
+        ) from None
 
 
 def load(**explicit: object) -> Settings:

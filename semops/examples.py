@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from semops.arguments import is_text
 from semops.errors import ConfigError
 from semops.serialize import text_of, values_of
 
@@ -107,23 +108,18 @@ def _bound(
         if row[column] is None:
             raise ConfigError(f"{place} has NULL in {column!r}. Leave the example out.")
         text = text_of(row[column])
-        if not _encodes(text):
+        if not is_text(text):
             raise ConfigError(f"{place} has half a surrogate pair in {column!r}, which is no text.")
         fields.append((column, text))
     if answer is None:
         raise ConfigError(f"{place} has NULL as its answer. Leave the example out.")
     try:
-        return Example(tuple(fields), answer_text(answer))
+        shown = answer_text(answer)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    if not is_text(shown):
+        raise ConfigError(f"{place} has half a surrogate pair in its answer, which is no text.")
+    return Example(tuple(fields), shown)
 
 
 def _lacks(place: str, name: str, columns: Sequence[str], row: Mapping[Any, Any]) -> ConfigError:

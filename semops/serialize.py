@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from polars.exceptions import PanicException
 
 from semops.errors import SchemaError
 
@@ -15,11 +16,19 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+_FLOATS = {"Float16": np.float16, "Float32": np.float32}
+
+
 def values_of(series: pl.Series) -> list[Any]:
     """Return a column as Python values for :func:`text_of`.
 
-    32-bit floats become the shortest numbers that mean them; as 64-bit ones they would show digits that
-    they don't have.
+    Floats of 16 and 32 bits become the shortest numbers that mean them; as 64-bit ones they would show
+    digits that they don't have.
+
+    Raises
+    ------
+    SchemaError
+        If a value has no Python form, for example a date after the year 9999.
 
     Examples
     --------
@@ -27,18 +36,23 @@ def values_of(series: pl.Series) -> list[Any]:
     >>> values_of(pl.Series([0.1, None], dtype=pl.Float32))
     [0.1, None]
     """
-    import polars as pl
-
-    values = series.to_list()
-    if not _holds(series.dtype, (pl.Float32,)):
+    try:
+        values = series.to_list()
+    except (ValueError, OverflowError, PanicException) as error:
+        raise SchemaError(
+            f"a value of the column {series.name!r} can't be put into a prompt ({error}). Leave such "
+            f"rows out, or read it as a number: pl.col({series.name!r}).to_physical()."
+        ) from error
+    if not any(name in str(series.dtype) for name in _FLOATS):
         return values
     return [_shortest(value, series.dtype) for value in values]
 
 
 def _shortest(value: Any, dtype: Any) -> Any:
-    """Return a value with each 32-bit float in it as the shortest number that means it."""
+    """Return a value with each short float in it as the shortest number that means it."""
     if isinstance(value, float):
-        return float(str(np.float32(value))) if str(dtype) == "Float32" else value
+        kind = _FLOATS.get(str(dtype))
+        return value if kind is None else float(str(kind(value)))
     if isinstance(value, list):
         return [_shortest(part, dtype.inner) for part in value]
     if isinstance(value, dict):
@@ -113,7 +127,7 @@ def check_dtypes(schema: pl.Schema, columns: tuple[str, ...], operator: str) -> 
         if _holds(schema[column], (pl.Binary, pl.Object)):
             msg = (
                 f"{operator} reads the column {column!r} of type {schema[column]}, which has no text "
-                f"form. Cast it first, for example pl.col({column!r}).bin.encode('hex')."
+                f"form. Turn it into text first, for example bytes by .bin.encode('hex')."
             )
             raise SchemaError(msg)
 

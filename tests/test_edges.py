@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from decimal import Decimal
+
+import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_series_equal
 
 import semops
 from semops.testing import Reply, replay
@@ -164,6 +169,87 @@ def test_an_argument_of_a_wrong_kind_is_an_error_of_ours_before_anything_runs(bu
     """No error from the depths, and none only when the query runs."""
     with pytest.raises(semops.SemopsError, match=message):
         build(pl.DataFrame({"t": ["a"]}))
+
+
+HALF = "a\ud83d"
+"""Half a surrogate pair: a text for Python, and for nobody else."""
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda df: df.sem_filter(f"{{t}} {HALF}"),
+        lambda df: df.sem_map(f"{{t}} {HALF}"),
+        lambda df: df.sem_join(df, f"{{t:left}} {{t:right}} {HALF}"),
+        lambda df: df.sem_filter("{t}", answers=(HALF, "no")),
+        lambda df: df.sem_filter("{t}", name=HALF),
+        lambda df: df.sem_filter("{t}", probability=HALF),
+        lambda df: df.sem_map("{t}", HALF),
+        lambda df: df.sem_map("{t}", stop=HALF),
+        lambda df: df.sem_map("{t}", stop=("b", HALF)),
+        lambda df: df.sem_map("{t}", examples=[("b", HALF)]),
+        lambda df: df.sem_map("{t}", examples=[(HALF, "b")]),
+        lambda df: df.sem_join(df, "{t:left} {t:right}", suffix=HALF),
+    ],
+    ids=itertools.count(),
+)
+def test_half_a_surrogate_pair_is_told_before_anything_runs(build):
+    """Whatever argument it stands in."""
+    with pytest.raises(semops.ConfigError, match=r"surrogate|different texts|none empty"):
+        build(pl.DataFrame({"t": ["a"]}))
+
+
+def test_numbers_and_flags_of_numpy_are_numbers_and_flags():
+    """They come out of other people's arrays."""
+    df = pl.DataFrame({"t": ["yes"]})
+    for number in (np.float32(0.5), np.float64(0.5), np.int64(0), Decimal("0.5"), 0):
+        df.sem_filter("{t}", min_margin=number, min_mass=number)
+        df.sem_map("{t}", temperature=number)
+    for flag in (np.True_, np.False_):
+        df.sem_filter("{t}", calibrate=flag)
+    out, _, _ = collect(lambda: df.sem_map("Size {t}", "m", max_tokens=np.int64(5)))
+    assert out["m"].to_list() == ["3 letters"]
+    for wrong in (np.array(["null", "text"]), np.array([1, 2])):
+        with pytest.raises(semops.ConfigError):
+            df.sem_filter("{t}", nulls=wrong)
+        with pytest.raises(semops.ConfigError):
+            df.sem_filter("{t}", min_mass=wrong)
+
+
+BEYOND = {
+    "date": pl.Series([2**31 - 1, None], dtype=pl.Int32).cast(pl.Date),
+    "year 29349": pl.Series([10**7, None], dtype=pl.Int32).cast(pl.Date),
+    "before year 1": pl.Series([-63 * 10**15]).cast(pl.Datetime("us")),
+    "time": pl.Series([2**62]).cast(pl.Datetime("ms")),
+    "zoned": pl.Series([2**62]).cast(pl.Datetime("ms", "Europe/Berlin")),
+    "duration": pl.Series([2**62]).cast(pl.Duration("ms")),
+    "in a list": pl.Series([[2**62]]).cast(pl.List(pl.Datetime("ms"))),
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_a_value_that_python_does_not_have_is_told_where_it_is_read_and_kept_where_not(kind):
+    """Polars holds more dates than Python; an unread column is never turned into Python objects."""
+    df = pl.DataFrame({"v": BEYOND[kind]}).with_columns(t=pl.lit("yes"))
+    out, _, _ = collect(lambda: df.sem_filter("{t} ok").sem_map("Size {t}", "m"))
+    assert_series_equal(out["v"], df["v"])
+    with pytest.raises(semops.SchemaError, match=r"column 'v' can't be .*to_physical"):
+        collect(lambda: df.sem_map("Size {v}", "m"))
+    numbers = df.with_columns(pl.col("v").to_physical())
+    assert collect(lambda: numbers.sem_map("Size {v}", "m"))[0].height == df.height
+
+
+@pytest.mark.parametrize("dtype", [pl.Float16, pl.Float32, pl.Float64], ids=str)
+def test_a_float_stands_in_a_prompt_with_the_digits_that_it_has(dtype):
+    """Not with those that a wider type would show."""
+    for nested, value in (
+        (dtype, 0.1),
+        (pl.List(dtype), [0.1]),
+        (pl.Struct({"a": dtype}), {"a": 0.1}),
+    ):
+        df = pl.DataFrame({"v": [value]}, schema={"v": nested})
+        _, calls, _ = collect(lambda df=df: df.sem_map("Size {v}", "m"))
+        assert calls[0].row == {"v": value}
 
 
 def test_binary_column():

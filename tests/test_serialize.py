@@ -102,7 +102,7 @@ def test_every_accepted_type_of_a_column_has_a_text(dtype: Any, values: list[Any
 def test_a_type_without_text_form_is_an_error_before_anything_runs(dtype: Any) -> None:
     schema = pl.Schema({"c": dtype, "d": pl.String})
     check_dtypes(schema, ("d",), "sem_map")
-    with pytest.raises(SchemaError, match=r"sem_map reads the column 'c'.*Cast it first"):
+    with pytest.raises(SchemaError, match=r"sem_map reads the column 'c'.*Turn it into text first"):
         check_dtypes(schema, ("c",), "sem_map")
 
 

@@ -16,6 +16,7 @@ import semops
 from semops import session
 from semops.config import ENGINE_FIELDS, OPTION_FIELDS, Settings
 from semops.engine.backends.replay import ReplayBackend, Reply
+from semops.engine.models import resolve
 from semops.errors import ConfigError, EngineError
 from semops.testing import replay
 
@@ -301,3 +302,19 @@ def test_options_of_operators_hold_for_the_thread_that_sets_them() -> None:
     thread.join()
     assert seen == ["raw"]
     assert session.settings().prompt_style == "chat"
+
+
+def test_without_a_home_folder_only_what_needs_one_says_so(monkeypatch):
+    """A container's user may have neither a name nor HOME."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # nobody knows the user
+    lazy = pl.DataFrame({"text": ["a"]}).sem_map("Shorten {text}", "short")
+    with replay(lambda *_: "fine"):
+        assert lazy.collect()["short"].to_list() == ["fine"]
+        with (
+            semops.options(cache=True),
+            pytest.raises(ConfigError, match=r"no home folder.*CACHE_DIR"),
+        ):
+            lazy.collect()
+    with pytest.raises(ConfigError, match="no home folder"):
+        resolve("offline", session.settings().cache_dir)

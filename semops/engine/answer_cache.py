@@ -276,7 +276,7 @@ def _connect(path: Path, *, make: bool) -> sqlite3.Connection:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = sqlite3.connect(path, timeout=OPEN_S, check_same_thread=False)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, ValueError, sqlite3.Error) as error:  # of values: no file has such a name
         raise ConfigError(
             f"the answer cache {str(path)!r} can't be opened ({error}). Pass cache= with a file that "
             f"can be written, or cache=False."

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from semops.config import home_expanded
 from semops.engine import gguf_folder
 from semops.errors import ConfigError, MissingExtraError
 
@@ -179,7 +180,7 @@ def _unpacked(cache_dir: Path, name: str, sha256: str, source: Callable[[], Path
 
     The folder appears whole or not at all, and whoever comes second uses the first one's.
     """
-    target = cache_dir.expanduser() / "models" / f"{name}-{sha256[:12]}-v{gguf_folder.FORMAT}"
+    target = home_expanded(cache_dir) / "models" / f"{name}-{sha256[:12]}-v{gguf_folder.FORMAT}"
     if target.is_dir():
         return target
     gguf_file = source()

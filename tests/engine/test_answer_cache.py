@@ -148,10 +148,11 @@ def test_a_file_that_is_no_cache_is_told(path: Path, content: bytes | None) -> N
         AnswerCache(path, "w")
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file/answers.sqlite", ".", "a\0b.sqlite", "a\ud83d.sqlite"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="can't be opened"):
-        AnswerCache(tmp_path / "file" / "answers.sqlite", "w")
+        AnswerCache(tmp_path / name, "w")
 
 
 def test_weights_that_nothing_tells_from_others_are_told(path: Path) -> None:
