@@ -198,14 +198,15 @@ class Display:
             from rich.console import Console
             from rich.live import Live
 
-            # It is drawn only when touched, so that no thread of its own outlives an interrupt. What
-            # the program prints goes where it always goes: redirected, it would end on the terminal.
+            # It is drawn only when touched, so that no thread of its own outlives an interrupt. What the
+            # program prints on the same terminal goes above it, or it would be erased with it. Elsewhere
+            # it goes where it always goes: redirected, it would end on the terminal.
             self._live = Live(
                 console=Console(stderr=True, highlight=False),
                 transient=True,
                 auto_refresh=False,
-                redirect_stdout=False,
-                redirect_stderr=False,
+                redirect_stdout=sys.stdout.isatty(),
+                redirect_stderr=True,
             )
             self._live.start()
         self._live.update(_drawing(entries), refresh=True)

@@ -121,6 +121,14 @@ def test_what_the_program_prints_goes_where_it_went(tmp_path: Path) -> None:
     assert "sem_map:[red]x[/blue]" in seen
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_what_the_program_prints_on_the_same_terminal_stays(stream: str) -> None:
+    code = PRINTS.replace("print(text,", f"print(text, file=__import__('sys').{stream},")
+    seen = in_terminal(f"{code}\nprint(type(__import__('sys').{stream}).__name__)", interrupt=False)
+    assert "rows/s" in seen
+    assert screen(seen) == [*(f"row {i}" for i in range(30)), "TextIOWrapper"]
+
+
 def test_redirected_output_holds_none_of_it() -> None:
     done = subprocess.run([sys.executable, "-c", QUERY], capture_output=True, text=True, check=True)
     assert done.stdout == "rows 300\n"
