@@ -17,6 +17,7 @@ import polars as pl
 from semops.column_types import ALLOWED, annotation_of, dtype_of, finite, optional, plain
 from semops.errors import ConfigError, UnsupportedError
 from semops.grammar import cut, refused, tidied, told
+from semops.serialize import values_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -142,13 +143,12 @@ def read(shape: Shape, text: str) -> Read:
             Read(found) if found in shape.choices else Read(None, f"none of {shape.choices[:20]}")
         )
     try:
-        value = plain(shape.adapter.validate_json(text))
-        held = pl.Series([value], dtype=shape.dtype, strict=True).to_list()
+        value = _held(shape, shape.adapter.validate_json(text))
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a user's validator, or a panic inside Polars
         return Read(None, _problem(error))
-    if not finite(held):
+    if not finite(value):
         return Read(None, "a number that the column can't hold")
     return Read(
         value, cut=cut(shape.told, json.loads(text), shape.told.get("$defs", {}), shape.longest)
@@ -218,7 +218,7 @@ def written(shape: Shape, value: Any) -> str:
     """
     try:
         checked = shape.adapter.validate_python(value)
-        held = plain(checked)
+        held = _held(shape, checked)
         text = (
             str(held) if shape.choices else shape.adapter.dump_json(checked, by_alias=True).decode()
         )
@@ -230,6 +230,11 @@ def written(shape: Shape, value: Any) -> str:
             f"without serializers, excluded or computed fields."
         )
     return text
+
+
+def _held(shape: Shape, value: Any) -> Any:
+    """Return a value as the column gives it back: a later prompt must not show digits that it doesn't hold."""
+    return values_of(pl.Series([plain(value)], dtype=shape.dtype, strict=True))[0]
 
 
 _kept: dict[int, Any] = {}

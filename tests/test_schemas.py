@@ -18,6 +18,7 @@ import semops
 from semops import schemas
 from semops.errors import ConfigError, UnsupportedError
 from semops.schemas import read, shape_of, written
+from semops.serialize import text_of, values_of
 from semops.testing import Reply, replay
 
 FRAME = pl.DataFrame({"text": ["a", "b", "c"]})
@@ -352,3 +353,36 @@ def test_polars_types_leave_nothing_behind():
     for number in range(5):
         shape_of(pl.Struct({f"a{number}": pl.Int8}))
     assert len(schemas._kept) == before
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        (pl.Float16, 0.1234567),
+        (pl.Float32, 0.123456789012),
+        (pl.Datetime("ms"), '"2024-01-01T00:00:00.123456"'),
+        (pl.List(pl.Float32), [0.123456789012]),
+        (
+            pl.Struct({"a": pl.Float32, "b": pl.List(pl.Float16)}),
+            {"a": 0.123456789, "b": [0.12345]},
+        ),
+        (Review, VALUE),
+        (list[Tone], ["bad"]),
+    ],
+    ids=str,
+)
+def test_a_later_prompt_shows_what_the_column_holds(schema, answer):
+    """However the operators are run, and not what the model wrote."""
+
+    def reply(_operator, instruction, _row):
+        return "said" if instruction.startswith("Say") else answer
+
+    seen = []
+    for executor in ("pipelined", "blocking"):
+        with replay(reply) as log, semops.options(executor=executor):
+            lazy = FRAME.head(1).sem_map("Read {text}", "out", schema=schema)
+            out = lazy.sem_map("Say {out}", "said").collect()
+        assert out["out"].null_count() == 0
+        seen.append(text_of(log.calls[-1].row["out"]))
+        assert seen[-1] == text_of(values_of(out["out"])[0])
+    assert seen[0] == seen[1]
