@@ -11,6 +11,7 @@ import polars as pl
 
 from semops import frames, session
 from semops.errors import warn
+from semops.polars_source import interrupts
 from semops.runtime import scopes
 
 OPERATORS = ("sem_filter", "sem_map", "sem_join")
@@ -58,6 +59,7 @@ def register() -> None:
     pl.api.register_dataframe_namespace("sem")(SemNamespace)
     pl.api.register_lazyframe_namespace("sem")(SemNamespace)
     pl.LazyFrame.collect = _scoped(pl.LazyFrame.collect)  # type: ignore[method-assign]
+    pl.LazyFrame.collect_batches = _interruptible(pl.LazyFrame.collect_batches)  # type: ignore[method-assign]
 
 
 def _scoped(collect: Any) -> Any:
@@ -91,3 +93,35 @@ def _scoped(collect: Any) -> Any:
 
     scoped._semops = True  # type: ignore[attr-defined]  # noqa: SLF001 - our own mark
     return scoped
+
+
+class _Batches:
+    """What ``collect_batches`` gives, but an interrupt does not look like its end."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> pl.DataFrame:
+        before = len(interrupts)
+        try:
+            return next(self._batches)  # type: ignore[no-any-return]
+        except StopIteration:
+            if len(interrupts) != before:
+                raise KeyboardInterrupt from None
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def _interruptible(collect_batches: Any) -> Any:
+    """Wrap ``collect_batches``: interrupted in a Python source, Polars ends the stream as if that were all."""
+
+    @functools.wraps(collect_batches)
+    def interruptible(self: pl.LazyFrame, *args: Any, **kwargs: Any) -> _Batches:
+        return _Batches(collect_batches(self, *args, **kwargs))
+
+    return interruptible

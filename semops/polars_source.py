@@ -27,6 +27,10 @@ from semops.runtime.leaving import tracked
 from semops.runtime.query import Query
 from semops.serialize import check_dtypes
 
+interrupts: list[None] = []
+"""One entry for each interrupt that came while Polars dropped a source; Polars raises one of its own, except in
+``collect_batches``."""
+
 
 class SemSource:
     """The IO source of one semantic operator.
@@ -85,10 +89,10 @@ class SemSource:
             except GeneratorExit:
                 # On its way out with an interrupt Polars drops this generator while Python's own
                 # interrupt is still pending. It must come here, not in the middle of cleaning up.
-                try:  # noqa: SIM105 - entering suppress() is itself a place for it to come
+                try:
                     time.sleep(0)
                 except KeyboardInterrupt:
-                    pass
+                    interrupts.append(None)
                 raise
 
 
