@@ -163,7 +163,7 @@ def sem_map(
     name
         Name of the new column; default ``sem_map``, then ``sem_map_2``.
     max_tokens
-        Cap on the answer, in tokens.
+        Cap on the answer, in tokens; a number alone gets 48 at most.
     stop
         Texts that end the answer. In raw style a line's end does, unless given.
     schema

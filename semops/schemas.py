@@ -220,14 +220,16 @@ def written(shape: Shape, value: Any) -> str:
         checked = shape.adapter.validate_python(value)
         held = _held(shape, checked)
         text = (
-            str(held) if shape.choices else shape.adapter.dump_json(checked, by_alias=True).decode()
+            str(held)
+            if shape.choices
+            else shape.adapter.dump_json(checked, by_alias=True, round_trip=True).decode()
         )
     except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
         raise ConfigError(f"{value!r} is no value of the schema: {_problem(error)}.") from None
     if read(shape, text)[:2] != (held, ""):
         raise ConfigError(
             f"{value!r} would be shown as {text}, which the schema does not take back. Give the example "
-            f"without serializers, excluded or computed fields."
+            f"without serializers or excluded fields."
         )
     return text
 

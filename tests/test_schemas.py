@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, computed_field, field_validator
 
 import semops
 from semops import schemas
@@ -306,12 +306,22 @@ class Aliased(BaseModel):
     stars: int = Field(alias="Sterne")
 
 
+class Computed(BaseModel):
+    stars: int
+
+    @computed_field
+    @property
+    def twice(self) -> int:
+        return 2 * self.stars
+
+
 class Excluded(BaseModel):
     stars: int = Field(exclude=True)
 
 
 def test_examples_are_what_the_grammar_takes():
     assert written(shape_of(Aliased), {"Sterne": 3}) == '{"Sterne":3}'
+    assert written(shape_of(Computed), {"stars": 3}) == '{"stars":3}'
     with pytest.raises(ConfigError, match="does not take back"):
         written(shape_of(Excluded), {"stars": 3})
     with pytest.raises(ConfigError):
