@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
 import pytest
@@ -163,7 +163,19 @@ def test_an_engine_that_fails_in_a_step_is_started_again(model_folder):
 
 @pytest.mark.parametrize(
     "schema",
-    [pl.Int64, pl.Int128, pl.UInt64, pl.Struct({"n": pl.Int64}), dt.datetime, pl.Time, pl.Date],
+    [
+        pl.Int64,
+        pl.Int128,
+        pl.UInt64,
+        float,
+        pl.Struct({"n": pl.Int64}),
+        dt.datetime,
+        pl.Time,
+        pl.Date,
+        Literal["a.b", "$(c)|", "d\ne", 'f"'],
+        Annotated[int, Field(multiple_of=5)],
+        Annotated[float, Field(ge=-1, le=1)],
+    ],
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore::semops.SemopsWarning")
