@@ -179,23 +179,38 @@ def _unpacked(cache_dir: Path, name: str, sha256: str, source: Callable[[], Path
     """Return the folder that a GGUF file is unpacked in, unpacking it if nobody did yet.
 
     The folder appears whole or not at all, and whoever comes second uses the first one's.
+
+    Raises
+    ------
+    ConfigError
+        If nothing can be written there.
     """
     target = home_expanded(cache_dir) / "models" / f"{name}-{sha256[:12]}-v{gguf_folder.FORMAT}"
     if target.is_dir():
         return target
     gguf_file = source()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target.parent))
+    except OSError as error:
+        raise _no_room(target, error) from error
     try:
         gguf_folder.convert(gguf_file, partial)
         partial.chmod(0o755)  # mkdtemp gives none to others, who may share the cache
         partial.rename(target)
-    except OSError:
+    except OSError as error:
         if not target.is_dir():  # else another process was faster
-            raise
+            raise _no_room(target, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
+
+
+def _no_room(target: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the model can't be unpacked in {str(target.parent)!r} ({error}). Set SEMOPS_CACHE_DIR or "
+        f"cache_dir= to a folder that can be written and has room for it."
+    )
 
 
 def _sha256(path: Path) -> str:

@@ -94,6 +94,16 @@ def test_gguf_is_unpacked_once(tmp_path: Path, gguf_file: Path, fake_convert: li
     assert first.name.startswith("tiny.Q4_0-")
 
 
+@pytest.mark.parametrize("folder", ["file/cache", "/proc/nobody", "/dev/null"])
+def test_a_cache_folder_that_cannot_be_written_is_told(
+    tmp_path: Path, gguf_file: Path, fake_convert: list[Path], folder: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"can't be unpacked in .*Set SEMOPS_CACHE_DIR"):
+        models.resolve(str(gguf_file), tmp_path / folder)
+    assert fake_convert == []
+
+
 def test_other_content_gets_another_folder(
     tmp_path: Path, gguf_file: Path, fake_convert: list[Path]
 ) -> None:
@@ -121,7 +131,7 @@ def test_failed_conversion_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(gguf_folder, "convert", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ConfigError, match=r"No space left.*has room"):
         models.resolve(str(gguf_file), tmp_path)
     assert list((tmp_path / "models").iterdir()) == []
 
