@@ -304,6 +304,7 @@ class Scheduler:
             self.pins.drop(task)
             task.state = State.DONE
         query.live.clear()
+        query.retained = 0
         self.queries.pop(query.key, None)
         query.on_end(error)
 

@@ -237,9 +237,10 @@ def _note_keys(scheduler: Scheduler, tasks: Sequence[Task]) -> None:
 
 
 def _ends_soon(task: Task) -> bool:
-    """Return whether a running task gives its memory back with this request's end."""
+    """Return whether a task gives its memory back with the end of its current request."""
     stages = task.query.pipeline.stages
-    return task.stage == len(stages) - 1 and task.step == len(stages[task.stage].steps) - 1
+    left = stages[task.stage].steps[task.step :]
+    return task.stage == len(stages) - 1 and len(left) == 1 and not left[0].local
 
 
 def _holding(scheduler: Scheduler, task: Task, reserved: int) -> Holding:
