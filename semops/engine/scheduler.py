@@ -120,6 +120,7 @@ class Scheduler:
         self.caches: dict[CacheFile, AnswerCache] = {}
         """Answer caches that a query used."""
         self._keys = 0
+        self._abort_failure: Exception | None = None
 
     def next_key(self) -> int:
         """Return a key that no task, request or query had before."""
@@ -185,7 +186,16 @@ class Scheduler:
                 completion.advance(self, task, verdict)
 
     def turn(self) -> bool:
-        """Do one round; return whether anything happened or is in the backend."""
+        """Do one round; return whether anything happened or is in the backend.
+
+        Raises
+        ------
+        StepError
+            If the backend failed in a step, or did not take back what it was told to.
+        """
+        failure = self._abort_failure or self.pins.failure
+        if failure is not None:
+            raise StepError from failure
         self.feedback.apply()
         for query in list(self.queries.values()):
             self._park_if_abandoned(query)
@@ -260,6 +270,7 @@ class Scheduler:
         self.backend = backend
         self.capabilities = found
         self.pins = Pins(backend, enabled=self.pins.enabled)
+        self._abort_failure = None
         self.events.rebuilt += 1
         for query in list(self.queries.values()):
             self._take_back(query)
@@ -329,7 +340,10 @@ class Scheduler:
         for key in keys:
             del self.running[key]
         if keys:
-            self.backend.abort(keys)
+            try:
+                self.backend.abort(keys)
+            except Exception as error:  # noqa: BLE001 - raised by the next turn; the books come first
+                self._abort_failure = error
         now = self.clock()
         for task in sorted(tasks, key=lambda task: task.key, reverse=True):
             if task.submitted_s is not None:

@@ -14,7 +14,7 @@ from row_program import Driver, Op, RowProgram, doc
 
 from semops.engine import bounds
 from semops.engine.answers import AnswerMemo
-from semops.engine.backends.replay import Reply, ReplayBackend
+from semops.engine.backends.replay import ReplayBackend, Reply
 from semops.engine.ordering import MODES
 from semops.engine.scheduler import ABORT_AFTER_S
 
