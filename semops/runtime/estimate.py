@@ -127,16 +127,18 @@ def estimate(plan: PhysicalPlan, engine: EngineThread, prompter: Prompter) -> Es
     Raises
     ------
     UnsupportedError
-        If the table at the bottom holds semantic operators itself, which would run.
+        If a table below, at the bottom or right of a join, holds semantic operators, which would run.
     CapacityError
         As in :func:`check_fits`.
     """
     frame: pl.LazyFrame = plan.source.frame  # type: ignore[attr-defined]
-    if any(kind in frame.explain() for kind in ("sem_filter", "sem_map", "sem_join")):
+    rights = [right.frame for pipeline in plan.pipelines for right in pipeline.rights]  # type: ignore[attr-defined]
+    if any("PYTHON[sem_" in table.explain() for table in (frame, *rights)):
         raise UnsupportedError(
             "the plan holds semantic operators below work of Polars' that can't run row by row, for "
-            "example a sort or a group_by: they would have to run for an estimate. Estimate the part "
-            "below that work by itself, with semops.explain(part, estimate=True)."
+            "example a sort or a group_by, or in the right table of a join: they would have to run for "
+            "an estimate. Estimate the part below that work, or that table, by itself, with "
+            "semops.explain(part, estimate=True)."
         )
     rows = int(frame.select(pl.len()).collect().item())
     sample = frame.head(SAMPLE).collect()
