@@ -50,8 +50,7 @@ def launch(scheduler: Scheduler) -> int:
 
 def fair_share(scheduler: Scheduler, query: QueryState) -> float:
     """Return a query's share of the budget while all queries want memory, in tokens."""
-    weights = sum(q.weight for q in scheduler.queries.values() if not q.parked)
-    return scheduler.ledger.budget * query.weight / weights
+    return scheduler.ledger.budget * query.weight / scheduler.weights()
 
 
 def _admit_one(scheduler: Scheduler, query: QueryState) -> str:

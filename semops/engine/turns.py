@@ -196,7 +196,7 @@ def passing(scheduler: Scheduler, head: Task, need: int) -> Task | None:
 def _turn(
     scheduler: Scheduler, query: QueryState, denied_at: float
 ) -> tuple[bool, bool, float, float, int]:
-    over, key = has_its_share(scheduler, query), math.inf
+    more, key = 0, math.inf
     # Whoever went before one that was denied does so once: small requests of a long query would else take,
     # one after the other, all room that a larger one waits for.
     overtook = query.admitted_at >= denied_at < query.denied_at
@@ -205,10 +205,10 @@ def _turn(
             task = admission.head(scheduler, query, stage)
             if task is not None and admission.allowed_by_demand(task):
                 more = admission.task_need(scheduler, task)
-                over = over or has_its_share(scheduler, query, more)
                 waited_s = scheduler.clock() - task.arrived_s
                 key = aged(task_key(scheduler, task), waited_s, scheduler.patience.max_wait_s)
                 break
+    over = has_its_share(scheduler, query, more)
     return over, overtook, key, query.used / query.weight, query.key
 
 
