@@ -199,10 +199,10 @@ def _of_step(
     lengths: dict[str, float],
 ) -> tuple[OperatorEstimate, Shape]:
     block = engine.capabilities.block_tokens
-    book = engine.scheduler.lengths
     cap = ask.decoding.max_tokens
     one_token = bool(ask.decoding.choices)
-    seen = one_token or (ask.label, cap) in book.operators
+    # Looked up, and no more: the engine's thread uses the book meanwhile.
+    known = engine.scheduler.lengths.operators.get((ask.label, cap))
     output = 1.0 if one_token else float(cap)
     prompts, cached = [], []
     for item in items:
@@ -212,9 +212,10 @@ def _of_step(
         prompts.append(size + sum(lengths.get(name, 0.0) for name in ask.columns))
         shared = max([parent if ask.shares_prefix else 0, *_shared(program, item, ask, earlier)])
         cached.append(min(shared, size - 1) // block * block)
-    if not one_token and seen:
-        output = _mean(book.of(ask.label, cap).predict([int(prompt) for prompt in prompts]))
+    if not one_token and known is not None:
+        output = _mean(known.predict([int(prompt) for prompt in prompts]))
     lengths.update(dict.fromkeys(ask.operator.writes, output))
+    seen = one_token or known is not None
     estimate_ = OperatorEstimate(ask.label, requests, _mean(prompts), _mean(cached), output, seen)
     sharers = (
         min(program.rights[stage - 1].frame.height, engine.capabilities.max_running) if stage else 1
