@@ -34,8 +34,11 @@ _build_options: ContextVar[dict[str, Any]] = ContextVar("semops_build_options", 
 _profiles: list[Profile] = []
 """Profiles that collect what runs now, the innermost last."""
 _last_profile: Profile | None = None
+_ran = False
+"""Whether an engine was ever started in this process."""
 _forked = False
-"""Whether this process was forked from one in which an engine ran."""
+"""Whether this process was forked from one in which an engine ran; Polars' threads ran there too then, and
+are still missing here where the engine had ended."""
 
 
 def settings() -> Settings:
@@ -145,7 +148,7 @@ def engine() -> EngineThread:
     EngineError, MissingExtraError, ConfigError
         If it can't be started.
     """
-    global _engine  # noqa: PLW0603
+    global _engine, _ran  # noqa: PLW0603
     if _forked:
         raise fork_error()
     with _lock:
@@ -154,6 +157,7 @@ def engine() -> EngineThread:
         if _engine is None or not _engine.alive:
             from semops.engine.loop import EngineThread
 
+            _ran = True
             current = settings()
             _engine = EngineThread(
                 lambda: _start_vllm(current),
@@ -241,7 +245,7 @@ def fork_error() -> EngineError:
 
 def _after_fork() -> None:
     global _forked, _lock, _engine  # noqa: PLW0603
-    _forked = _forked or bool(_overrides) or _engine is not None
+    _forked = _forked or _ran
     _lock = threading.RLock()  # another thread may have held it
     _engine = None
 
@@ -255,6 +259,8 @@ def override(start_backend: Callable[[], Backend], **kwargs: Any) -> Iterator[En
     """Use another engine for a block, in all threads."""
     from semops.engine.loop import EngineThread
 
+    global _ran  # noqa: PLW0603
+    _ran = True
     replacement = EngineThread(start_backend, **kwargs)
     with _lock:
         _overrides.append(replacement)

@@ -163,12 +163,34 @@ def test_an_estimate_counts_rows_with_null_as_the_run_does(query) -> None:
         assert f"  {name}: {counts.calls + counts.reused:,} requests" in text
 
 
-def test_what_would_have_to_run_for_an_estimate_is_told() -> None:
-    below = FRAME.sem_filter("{text} is good").sort("id").sem_map("Say {text}", "said")
+RIGHT = pl.DataFrame({"other": ["a", "b"]}).sem_filter("{other} is good")
+
+
+@pytest.mark.parametrize(
+    "lazy",
+    [
+        FRAME.sem_filter("{text} is good").sort("id").sem_map("Say {text}", "said"),
+        FRAME.sem_join(RIGHT, "{text} fits {other}"),
+        FRAME.sem_join(RIGHT.sort("other"), "{text} fits {other}").sem_map("Say {text}", "said"),
+    ],
+)
+def test_what_would_have_to_run_for_an_estimate_is_told(lazy: pl.LazyFrame) -> None:
     with replay(lambda *_: True) as log:
         with pytest.raises(UnsupportedError, match="Estimate the part"):
-            semops.explain(below, estimate=True)
+            semops.explain(lazy, estimate=True)
         assert log.calls == []
+
+
+@pytest.mark.parametrize("column", ["sem_map", "sem_filter", "my_sem_join"])
+def test_a_column_may_be_named_like_an_operator(column: str) -> None:
+    """It is what a map calls its answers where nobody says otherwise."""
+    frame = FRAME.with_columns(pl.lit(column).alias(column)).lazy()
+    lazy = frame.filter(pl.col(column) == column).sem_filter("{text} is good")
+    with replay(lambda *_: True):
+        assert "500 requests" in semops.explain(lazy, estimate=True)
+
+
+def test_a_time_that_is_none_is_told() -> None:
     with pytest.raises(ConfigError, match="within_s=0 must be a number above 0"):
         semops.explain(FRAME.sem_map("Say {text}", "said"), within_s=0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from semops.engine import completion, pace, turns
@@ -40,13 +41,16 @@ def launch(scheduler: Scheduler) -> int:
             break  # what is released next belongs to this query; nobody else may take it
         else:
             blocked.add(query.key)
+    for query in scheduler.queries.values():
+        if query.denied_at == math.inf and query.credit > 0 and _wants(query):
+            below = not turns.has_its_share(scheduler, query)
+            query.denied_at = scheduler.steps if below else math.inf
     return admitted
 
 
 def fair_share(scheduler: Scheduler, query: QueryState) -> float:
     """Return a query's share of the budget while all queries want memory, in tokens."""
-    weights = sum(q.weight for q in scheduler.queries.values() if not q.parked)
-    return scheduler.ledger.budget * query.weight / weights
+    return scheduler.ledger.budget * query.weight / scheduler.weights()
 
 
 def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
@@ -59,14 +63,15 @@ def _admit_one(scheduler: Scheduler, query: QueryState) -> str:
         need = task_need(scheduler, task)
         share = fair_share(scheduler, query)
         others_wait = any(_wants(q) for q in scheduler.queries.values() if q is not query)
-        over_share = others_wait and query.live and query.used + need > share
+        over_share = others_wait and query.used >= share
         asked = turns.asks(scheduler, task, need)
         fits = query.controller.admits(task, asked) and not over_share
         if fits or runs_solo(scheduler, task, need):
             query.waiting[stage].popleft()
             start(scheduler, task, need)
             return "admitted"
-        outcome = "no room"
+        if not query.live or scheduler.ledger.used + asked > scheduler.ledger.budget:
+            outcome = "no room"
         passing = turns.passing(scheduler, task, need)
         if passing is not None and not over_share:
             query.waiting[stage].remove(passing)
@@ -222,6 +227,7 @@ def start(scheduler: Scheduler, task: Task, need: int) -> None:
             need -= restored
         parent = parent.parent
     pace.spend(scheduler, task)
+    query.admitted_at, query.denied_at = scheduler.steps, math.inf
     query.live.add(task)
     query.active_in[task.stage] += 1
     scheduler.ledger.set_reserved(task, need)

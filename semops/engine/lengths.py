@@ -23,6 +23,8 @@ from semops.engine.ordering.policies import Lengths, one_bit_lengths
 
 WINDOW = 512
 """Answers kept."""
+OPERATORS = 256
+"""Operators kept; an engine may outlive many queries."""
 MIN_OBSERVATIONS = 32
 """Before so many answers there is only a guess."""
 FIRST_GUESS = 128
@@ -212,7 +214,7 @@ class LengthBook:
         self, proxies: str = "practical", oracle: Callable[[str, Any], int] | None = None
     ) -> None:
         self.operators: dict[tuple[str, int], OperatorLengths] = {}
-        """By name and cap."""
+        """By name and cap, those used longest ago first."""
         self.seconds = 0.0
         """Spent on predicting and learning."""
         self.predictions = 0
@@ -223,9 +225,13 @@ class LengthBook:
     def of(self, name: str, cap: int) -> OperatorLengths:
         """Return what is known of an operator."""
         key = (name, cap)
-        if key not in self.operators:
-            self.operators[key] = OperatorLengths(cap, proxies=self._proxies)
-        return self.operators[key]
+        known = self.operators.pop(key, None) or OperatorLengths(cap, proxies=self._proxies)
+        if len(self.operators) >= OPERATORS:
+            forgotten = next(iter(self.operators))
+            del self.operators[forgotten]
+            self._noted.discard(forgotten)
+        self.operators[key] = known
+        return known
 
     def observe(self, name: str, cap: int, prompt_tokens: int, output_tokens: int) -> None:
         """Note an answer."""

@@ -14,7 +14,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,6 +34,9 @@ OFFLINE_NAME = "SmolLM2-135M-Instruct"
 OFFLINE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_UNPACKING = ".unpacking-"
+STOPPED_S = 600.0
+"""A folder into which nothing was unpacked for so long was left by a process that ended, in seconds."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
 
@@ -191,7 +196,8 @@ def _unpacked(cache_dir: Path, name: str, sha256: str, source: Callable[[], Path
     gguf_file = source()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target.parent))
+        _forget_stopped(target.parent)
+        partial = Path(tempfile.mkdtemp(prefix=_UNPACKING, dir=target.parent))
     except OSError as error:
         raise _no_room(target, error) from error
     try:
@@ -211,6 +217,15 @@ def _no_room(target: Path, error: OSError) -> ConfigError:
         f"the model can't be unpacked in {str(target.parent)!r} ({error}). Set SEMOPS_CACHE_DIR or "
         f"cache_dir= to a folder that can be written and has room for it."
     )
+
+
+def _forget_stopped(folder: Path) -> None:
+    """Delete what processes left that were ended while they unpacked."""
+    for partial in folder.glob(f"{_UNPACKING}*"):
+        with suppress(OSError):  # another process may delete it, too
+            written_s = max(path.stat().st_mtime for path in (partial, *partial.iterdir()))
+            if time.time() - written_s > STOPPED_S:
+                shutil.rmtree(partial)
 
 
 def _sha256(path: Path) -> str:

@@ -8,6 +8,7 @@ of theirs in each step would slow the newcomer's answers down many times.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,10 +33,12 @@ def refill(scheduler: Scheduler) -> None:
     waiting = scheduler.backend.progress()[1] if scheduler.running else 0
     most = QUEUED_CHUNKS * scheduler.capabilities.chunk_tokens
     queries = [query for query in scheduler.queries.values() if not query.parked]
+    youngest = min((query.started for query in queries if _is_young(query)), default=math.inf)
+    oldest = max((query.started for query in queries), default=0)
     for query in queries:
-        if any(_is_newer(other, query) for other in queries):
+        if youngest + AHEAD <= query.started:
             query.credit = min(query.credit, 0.0) + _spared(scheduler)
-        elif any(_is_newer(query, other) for other in queries):
+        elif _is_young(query) and query.started + AHEAD <= oldest:
             query.credit = float(most)
         else:
             query.credit = most - waiting * scheduler.mean_prompt
@@ -50,9 +53,9 @@ def spend(scheduler: Scheduler, task: Task) -> None:
     scheduler.mean_prompt += MEAN_WEIGHT * (own - scheduler.mean_prompt)
 
 
-def _is_newer(one: QueryState, other: QueryState) -> bool:
-    """Return whether a query that has something to run has started far less than another."""
-    return bool(one.live) and one.started < YOUNG and one.started + AHEAD <= other.started
+def _is_young(query: QueryState) -> bool:
+    """Return whether a query has something to run and is protected from those that started far more."""
+    return bool(query.live) and query.started < YOUNG
 
 
 def _spared(scheduler: Scheduler) -> float:

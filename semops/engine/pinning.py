@@ -29,24 +29,32 @@ class Pins:
         False for virtual pinning: every method does nothing then.
     """
 
-    __slots__ = ("_backend", "_held", "enabled")
+    __slots__ = ("_backend", "_held", "enabled", "failure")
 
     def __init__(self, backend: Backend, *, enabled: bool) -> None:
         self._backend = backend
         self._held: dict[int, int] = {}
         """Tokens pinned, by task key."""
         self.enabled = enabled
+        self.failure: Exception | None = None
+        """Why the backend could not do it. Whoever gives memory back must get to its end all the same."""
 
     def hold(self, task: Task, token_ids: Sequence[int]) -> None:
         """Pin what is cached of a prefix."""
         if self.enabled and len(token_ids):
-            self._backend.unpin(task.key)
-            self._held[task.key] = self._backend.pin(task.key, token_ids)
+            try:
+                self._backend.unpin(task.key)
+                self._held[task.key] = self._backend.pin(task.key, token_ids)
+            except Exception as error:  # noqa: BLE001 - raised by the scheduler's next turn
+                self.failure = error
 
     def drop(self, task: Task) -> None:
         """Unpin a task's prefix."""
         if self._held.pop(task.key, None) is not None:
-            self._backend.unpin(task.key)
+            try:
+                self._backend.unpin(task.key)
+            except Exception as error:  # noqa: BLE001 - as above
+                self.failure = error
 
     def extend_parent(self, child: Task) -> None:
         """Pin the rest of a parent's prefix once its first child has computed it."""

@@ -120,11 +120,20 @@ class Scheduler:
         self.caches: dict[CacheFile, AnswerCache] = {}
         """Answer caches that a query used."""
         self._keys = 0
+        self._weights: float | None = None
+        """Of the queries that want memory; None until it is asked for again."""
+        self._abort_failure: Exception | None = None
 
     def next_key(self) -> int:
         """Return a key that no task, request or query had before."""
         self._keys += 1
         return self._keys
+
+    def weights(self) -> float:
+        """Return the weight of all queries that want memory; fair shares are parts of it."""
+        if self._weights is None:
+            self._weights = sum(query.weight for query in self.queries.values() if not query.parked)
+        return self._weights
 
     def add_query(
         self,
@@ -159,6 +168,7 @@ class Scheduler:
             query.child_need[stage] = float(program.floor(stage))
         query.controller = new_controller(self.controller, query, self.ledger)
         self.queries[query.key] = query
+        self._weights = None
         now_s, unfinished = self.clock(), len(self.queries)
         self.events.overloaded += self.load.arrived(now_s, unfinished, self.meter)
         return query
@@ -185,7 +195,16 @@ class Scheduler:
                 completion.advance(self, task, verdict)
 
     def turn(self) -> bool:
-        """Do one round; return whether anything happened or is in the backend."""
+        """Do one round; return whether anything happened or is in the backend.
+
+        Raises
+        ------
+        StepError
+            If the backend failed in a step, or did not take back what it was told to.
+        """
+        failure = self._abort_failure or self.pins.failure
+        if failure is not None:
+            raise StepError from failure
         self.feedback.apply()
         for query in list(self.queries.values()):
             self._park_if_abandoned(query)
@@ -260,6 +279,7 @@ class Scheduler:
         self.backend = backend
         self.capabilities = found
         self.pins = Pins(backend, enabled=self.pins.enabled)
+        self._abort_failure = None
         self.events.rebuilt += 1
         for query in list(self.queries.values()):
             self._take_back(query)
@@ -304,16 +324,19 @@ class Scheduler:
             self.pins.drop(task)
             task.state = State.DONE
         query.live.clear()
+        query.retained = 0
         self.queries.pop(query.key, None)
+        self._weights = None
         query.on_end(error)
 
     def _park_if_abandoned(self, query: QueryState) -> None:
         idle_s = query.demand.idle_s()
         if idle_s < PARK_AFTER_S:
-            query.parked = False
+            if query.parked:
+                query.parked, self._weights = False, None
             return
         if not query.parked:
-            query.parked = True
+            query.parked, self._weights = True, None
             self.events.parked += 1
         if idle_s >= ABORT_AFTER_S and query.used:
             self._take_back(query)
@@ -328,7 +351,10 @@ class Scheduler:
         for key in keys:
             del self.running[key]
         if keys:
-            self.backend.abort(keys)
+            try:
+                self.backend.abort(keys)
+            except Exception as error:  # noqa: BLE001 - raised by the next turn; the books come first
+                self._abort_failure = error
         now = self.clock()
         for task in sorted(tasks, key=lambda task: task.key, reverse=True):
             if task.submitted_s is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import deque
 from dataclasses import dataclass, field
@@ -134,6 +135,11 @@ class QueryState:
     """Tuples of an unordered query in the order of their arrival, some of which wait."""
     started: int = 0
     """Tasks admitted so far."""
+    admitted_at: int = -1
+    """The engine step before which a task of it started last."""
+    denied_at: float = math.inf
+    """The engine step before which a task of it could not start although it has less than its share, since
+    the last one that did; infinite where there is none."""
     credit: float = 0.0
     """Prompt tokens that it may send to the engine in this round."""
     passed_at: set[Task] = field(default_factory=set)

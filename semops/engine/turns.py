@@ -117,7 +117,16 @@ def next_query(scheduler: Scheduler, ready: Sequence[QueryState]) -> QueryState:
     """Return the query that admits next."""
     if len(ready) == 1:
         return ready[0]
-    return min(ready, key=lambda query: _turn(scheduler, query))
+    denied_at = min(query.denied_at for query in ready)
+    return min(ready, key=lambda query: _turn(scheduler, query, denied_at))
+
+
+def has_its_share(scheduler: Scheduler, query: QueryState, more: int = 0) -> bool:
+    """Return whether a query holds its fair share of the memory or of the seats, or would with more memory."""
+    share = admission.fair_share(scheduler, query) / scheduler.ledger.budget
+    seats = max(scheduler.capabilities.max_running * share, 1)
+    full = query.used + max(more - 1, 0) >= share * scheduler.ledger.budget
+    return bool(query.live) and (full or query.active >= seats)
 
 
 def engine_priority(scheduler: Scheduler, task: Task) -> int:
@@ -184,19 +193,23 @@ def passing(scheduler: Scheduler, head: Task, need: int) -> Task | None:
     return None
 
 
-def _turn(scheduler: Scheduler, query: QueryState) -> tuple[bool, float, float, int]:
-    share = admission.fair_share(scheduler, query) / scheduler.ledger.budget
-    seats = max(scheduler.capabilities.max_running * share, 1)
-    over = query.used >= share * scheduler.ledger.budget or query.active >= seats
-    key = math.inf
+def _turn(
+    scheduler: Scheduler, query: QueryState, denied_at: float
+) -> tuple[bool, bool, float, float, int]:
+    more, key = 0, math.inf
+    # Whoever went before one that was denied does so once: small requests of a long query would else take,
+    # one after the other, all room that a larger one waits for.
+    overtook = query.admitted_at >= denied_at < query.denied_at
     with scheduler.guard(query):
         for stage in range(len(query.pipeline.stages) - 1, -1, -1):
             task = admission.head(scheduler, query, stage)
             if task is not None and admission.allowed_by_demand(task):
+                more = admission.task_need(scheduler, task)
                 waited_s = scheduler.clock() - task.arrived_s
                 key = aged(task_key(scheduler, task), waited_s, scheduler.patience.max_wait_s)
                 break
-    return over, key, query.used / query.weight, query.key
+    over = has_its_share(scheduler, query, more)
+    return over, overtook, key, query.used / query.weight, query.key
 
 
 def _note_keys(scheduler: Scheduler, tasks: Sequence[Task]) -> None:
@@ -224,9 +237,10 @@ def _note_keys(scheduler: Scheduler, tasks: Sequence[Task]) -> None:
 
 
 def _ends_soon(task: Task) -> bool:
-    """Return whether a running task gives its memory back with this request's end."""
+    """Return whether a task gives its memory back with the end of its current request."""
     stages = task.query.pipeline.stages
-    return task.stage == len(stages) - 1 and task.step == len(stages[task.stage].steps) - 1
+    left = stages[task.stage].steps[task.step :]
+    return task.stage == len(stages) - 1 and len(left) == 1 and not left[0].local
 
 
 def _holding(scheduler: Scheduler, task: Task, reserved: int) -> Holding:

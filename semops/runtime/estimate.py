@@ -129,16 +129,18 @@ def estimate(plan: PhysicalPlan, engine: EngineThread, prompter: Prompter) -> Es
     Raises
     ------
     UnsupportedError
-        If the table at the bottom holds semantic operators itself, which would run.
+        If a table below, at the bottom or right of a join, holds semantic operators, which would run.
     CapacityError
         As in :func:`check_fits`.
     """
     frame: pl.LazyFrame = plan.source.frame  # type: ignore[attr-defined]
-    if any(kind in frame.explain() for kind in ("sem_filter", "sem_map", "sem_join")):
+    rights = [right.frame for pipeline in plan.pipelines for right in pipeline.rights]  # type: ignore[attr-defined]
+    if any("PYTHON[sem_" in table.explain() for table in (frame, *rights)):
         raise UnsupportedError(
             "the plan holds semantic operators below work of Polars' that can't run row by row, for "
-            "example a sort or a group_by: they would have to run for an estimate. Estimate the part "
-            "below that work by itself, with semops.explain(part, estimate=True)."
+            "example a sort or a group_by, or in the right table of a join: they would have to run for "
+            "an estimate. Estimate the part below that work, or that table, by itself, with "
+            "semops.explain(part, estimate=True)."
         )
     rows = int(frame.select(pl.len()).collect().item())
     sample = frame.head(SAMPLE).collect()
@@ -222,10 +224,10 @@ def _of_step(
     lengths: dict[str, float],
 ) -> tuple[OperatorEstimate, Shape]:
     block = engine.capabilities.block_tokens
-    book = engine.scheduler.lengths
     cap = ask.decoding.max_tokens
     one_token = bool(ask.decoding.choices)
-    seen = one_token or (ask.label, cap) in book.operators
+    # Looked up, and no more: the engine's thread uses the book meanwhile.
+    known = engine.scheduler.lengths.operators.get((ask.label, cap))
     output = 1.0 if one_token else float(cap)
     prompts, cached = [], []
     for item in items:
@@ -235,9 +237,10 @@ def _of_step(
         prompts.append(size + sum(lengths.get(name, 0.0) for name in ask.columns))
         shared = max([parent if ask.shares_prefix else 0, *_shared(program, item, ask, earlier)])
         cached.append(min(shared, size - 1) // block * block)
-    if not one_token and seen:
-        output = _mean(book.of(ask.label, cap).predict([int(prompt) for prompt in prompts]))
+    if not one_token and known is not None:
+        output = _mean(known.predict([int(prompt) for prompt in prompts]))
     lengths.update(dict.fromkeys(ask.operator.writes, output))
+    seen = one_token or known is not None
     estimate_ = OperatorEstimate(ask.label, requests, _mean(prompts), _mean(cached), output, seen)
     sharers = (
         min(program.rights[stage - 1].frame.height, engine.capabilities.max_running) if stage else 1

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from semops.engine.lengths import WINDOW, LengthBook, OperatorLengths
+from semops.engine.lengths import OPERATORS, WINDOW, LengthBook, OperatorLengths
 
 
 def taught(length, count: int = 400, seed: int = 0, **options) -> OperatorLengths:
@@ -102,3 +102,15 @@ def test_a_book_keeps_operators_apart_and_counts_its_time() -> None:
     assert book.seconds > 0
     with pytest.raises(ValueError, match="simulation only"):
         LengthBook().lengths("a", 100, [20], "oracle", [1])
+
+
+def test_a_book_forgets_the_operators_used_longest_ago() -> None:
+    book = LengthBook()
+    for number in range(3 * OPERATORS):
+        book.observe(f"map {number}", 100, 10, 5)
+        book.observe("used throughout", 100, 10, 5)
+        book.learn()
+    assert len(book.operators) == OPERATORS
+    assert ("used throughout", 100) in book.operators
+    assert (f"map {3 * OPERATORS - 1}", 100) in book.operators
+    assert ("map 0", 100) not in book.operators

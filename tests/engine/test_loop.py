@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
 import pytest
 
 from semops import session
-from semops.engine.backends.replay import ReplayBackend
+from semops.engine.backends.replay import ReplayBackend, Reply
 from semops.engine.loop import EngineThread
 from semops.errors import EngineError
 
@@ -60,6 +61,80 @@ def test_an_engine_goes_on_after_one_failed_step() -> None:
         assert engine.scheduler.ledger.used == 0
         assert query.collect().height == 2 * FRAME.height
     assert len(made) == 2
+
+
+def fails_in(method: str, after: int) -> type[ReplayBackend]:
+    """A backend one of whose methods works so many times."""
+
+    class Fails(ReplayBackend):
+        left = after
+
+    def call(self: Fails, *args: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            msg = f"no {method}"
+            raise OSError(msg)
+        return getattr(ReplayBackend, method)(self, *args)
+
+    setattr(Fails, method, call)
+    return Fails
+
+
+def settled(engine: EngineThread) -> bool:
+    """Wait until an engine has done what it was told; return whether it lives."""
+    done = threading.Event()
+    with suppress(EngineError):
+        engine.post(lambda _: done.set())
+    while engine.alive and not done.wait(0.01):
+        pass
+    return engine.alive
+
+
+METHODS = ["submit", "step", "last_step", "abort", "pin", "unpin", "unpin_all", "progress", "close"]
+
+
+@pytest.mark.parametrize("after", [0, 3, 30])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("always", [False, True])
+def test_whatever_fails_in_a_backend_nobody_waits_for_ever_and_no_row_is_wrong(
+    method: str, after: int, always: bool
+) -> None:
+    made: list[ReplayBackend] = []
+
+    def start() -> ReplayBackend:
+        kind = fails_in(method, after) if always or not made else ReplayBackend
+        made.append(kind(lambda *_: True, max_running=4, kv_tokens=1_024))
+        return made[-1]
+
+    right = pl.DataFrame({"other": ["a", "b"]})
+    query = FRAME.sem_filter("{text} is kind").sem_join(right, "{text} fits {other}")
+    with session.override(start) as engine:
+        for plan, rows in ((query, 2 * FRAME.height), (query.head(3), 3)):
+            try:
+                assert plan.collect().height == rows
+            except (EngineError, OSError) as error:
+                assert f"no {method}" in str(error)  # noqa: PT017 - it may as well succeed
+        if settled(engine):
+            assert engine.scheduler.ledger.used == 0
+            assert not engine.scheduler.queries
+
+
+@pytest.mark.parametrize("method", ["step", "abort", "pin", "unpin"])
+def test_an_engine_that_does_not_do_as_told_is_started_again(method: str) -> None:
+    """Once, and nothing is lost by it: neither rows nor memory."""
+    made: list[ReplayBackend] = []
+
+    def start() -> ReplayBackend:
+        kind = ReplayBackend if made else fails_in(method, 0)
+        made.append(kind(lambda *_: Reply(True, delay_s=0.001), max_running=4))
+        return made[-1]
+
+    right = pl.DataFrame({"other": ["a", "b"]})
+    query = FRAME.sem_filter("{text} is kind").sem_join(right, "{text} fits {other}")
+    with session.override(start) as engine:
+        next(query.collect_batches(chunk_size=1))  # and leaves the rest, which is aborted
+        assert query.collect().height == 2 * FRAME.height
+        assert engine.scheduler.events.rebuilt == 1
 
 
 def test_a_lost_gpu_ends_the_query_with_the_rows_so_far() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -134,6 +135,21 @@ def test_failed_conversion_leaves_nothing(
     with pytest.raises(ConfigError, match=r"No space left.*has room"):
         models.resolve(str(gguf_file), tmp_path)
     assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_what_a_stopped_process_left_is_deleted_and_what_another_unpacks_is_not(
+    tmp_path: Path, gguf_file: Path, fake_convert: list[Path]
+) -> None:
+    for name, age_s in (("stopped", 2 * models.STOPPED_S), ("slow", 0.0)):
+        folder = tmp_path / "models" / f".unpacking-{name}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"half")
+        written_s = time.time() - age_s
+        os.utime(folder / "model.safetensors", (written_s, written_s))
+        os.utime(folder, (0, written_s - models.STOPPED_S))
+    models.resolve(str(gguf_file), tmp_path)
+    found = {path.name for path in (tmp_path / "models").glob(".unpacking-*")}
+    assert found == {".unpacking-slow"}
 
 
 @pytest.mark.parametrize("name", [None, "default", "offline"])

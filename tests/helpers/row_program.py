@@ -222,7 +222,8 @@ class Driver:
         **backend: Any,
     ) -> None:
         self.clock = Clock()
-        self.backend = ReplayBackend(answer, clock=self.clock, sleep=self.clock.sleep, **backend)
+        self.times = {"clock": self.clock, "sleep": self.clock.sleep}
+        self.backend = ReplayBackend(answer, **self.times, **backend)  # type: ignore[arg-type]
         self.scheduler = Scheduler(
             self.backend, controller, pinning, self.clock, policy=policy, mode=mode
         )
@@ -284,6 +285,11 @@ class Driver:
             self.scheduler.add_tuple(query, program.root(row))
         self.scheduler.close_input(query)
         return run
+
+    def replace_backend(self, backend: ReplayBackend) -> None:
+        """Go on with another engine, as after a failed step."""
+        self.scheduler.replace_backend(backend)
+        self.backend = backend
 
     def turn(self) -> bool:
         """Turn once, do local work, and check the books."""

@@ -121,14 +121,14 @@ def test_abandoned_stream_gives_its_memory_back_and_goes_on(engine, excerpts):
 
 
 def test_interrupt_returns_at_once_and_the_engine_goes_on(engine, excerpts):
-    """Ctrl-C in the middle returns within a second."""
+    """Ctrl-C in the middle returns long before the answers would have come."""
     query = excerpts.sem_map(ASK, "m", max_tokens=200, on_cutoff="keep")
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    started = time.monotonic()
+    before = engine.scheduler.steps
     with pytest.raises(KeyboardInterrupt):
         query.collect()
-    assert time.monotonic() - started < 3.0  # 1 s of it is the timer's
+    assert engine.scheduler.steps - before < 200, "an answer alone takes so many steps"
     assert excerpts.head(2).sem_filter(KEEP, name="v").collect().height == 2
 
 

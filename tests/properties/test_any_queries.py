@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from row_program import Driver, Op, RowProgram, doc
 
 from semops.engine import bounds
-from semops.engine.backends.replay import Reply
+from semops.engine.answers import AnswerMemo
+from semops.engine.backends.replay import ReplayBackend, Reply
+from semops.engine.ordering import MODES
+from semops.engine.scheduler import ABORT_AFTER_S
 
 
 @st.composite
@@ -147,3 +150,76 @@ def test_any_queries_in_any_memory_end_with_the_right_rows_and_nothing_held(
     for attempts in driver.bounds.values():
         assert attempts == sorted(attempts)
         assert len(attempts) <= math.ceil(math.log2(max(40 / attempts[0], 1))) + 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    programs=st.lists(st.sampled_from("AABC"), min_size=2, max_size=4).flatmap(
+        lambda names: st.tuples(*(programs(name) for name in names))
+    ),
+    events=st.lists(
+        st.tuples(
+            st.integers(1, 6),
+            st.sampled_from(["ends", "pauses", "goes on", "waits", "loses", "breaks"]),
+            st.integers(0, 3),
+        ),
+        max_size=12,
+    ),
+    kv_tokens=st.sampled_from([768, 2_048]),
+    max_running=st.integers(1, 12),
+    pinning=st.sampled_from(["auto", "virtual"]),
+    controller=st.sampled_from(["demand", "kalypso", "static:1:9"]),
+    policy=st.sampled_from(["svf", "svf_onebit", "fcfs"]),
+    mode=st.sampled_from(sorted(MODES)),
+    ordered=st.booleans(),
+)
+def test_whatever_happens_on_the_way_changes_no_row_of_those_that_go_on(
+    programs: tuple[tuple[RowProgram, list[dict[str, Any]]], ...],
+    events: list[tuple[int, str, int]],
+    kv_tokens: int,
+    max_running: int,
+    pinning: str,
+    controller: str,
+    policy: str,
+    mode: str,
+    ordered: bool,
+) -> None:
+    """Queries that share answers are ended half way, paused and pulled again; the engine is replaced."""
+    sizes = {"kv_tokens": kv_tokens, "max_running": max_running}
+    driver = Driver(
+        scrambled, pinning=pinning, controller=controller, policy=policy, mode=mode, **sizes
+    )
+    driver.fits = False
+    memo = AnswerMemo()
+    for program, tuples in programs:
+        driver.add(program, tuples, ordered=ordered).query.memo = memo
+    for turns, event, number in events:
+        for _ in range(turns):
+            driver.turn()
+        run = driver.runs[number % len(driver.runs)]
+        match event:
+            case "ends":
+                driver.scheduler.end_query(run.query, InterruptedError())
+            case "pauses":
+                run.demand.end_pull()
+            case "goes on":
+                run.demand.begin_pull()
+            case "waits":
+                driver.clock.sleep(ABORT_AFTER_S + 0.1)
+            case "loses":
+                driver.backend._pool._free.clear()
+            case "breaks":
+                driver.replace_backend(ReplayBackend(scrambled, **driver.times, **sizes))
+    for run in driver.runs:
+        run.demand.begin_pull()
+    for _ in range(3_000):
+        if not driver.scheduler.queries:
+            break
+        driver.turn()
+    driver.check_released()
+    for run, (program, tuples) in zip(driver.runs, programs, strict=True):
+        assert len(run.ended) == 1
+        if run.ended == [None]:
+            assert program.results == reference(program, tuples, scrambled)[0]
+        else:
+            assert isinstance(run.ended[0], InterruptedError)

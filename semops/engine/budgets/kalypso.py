@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semops.engine.budgets.static import numbers
+from semops.errors import ConfigError
 
 if TYPE_CHECKING:
     from semops.engine.ledger import Ledger
@@ -35,12 +36,23 @@ class Kalypso:
         The reservations of all queries.
     parameters
         ``ALPHA:BETA``; empty for the defaults.
+
+    Raises
+    ------
+    ConfigError
+        If there are not two positive numbers.
     """
 
     def __init__(self, query: QueryState, ledger: Ledger, parameters: str = "") -> None:
         self._query = query
         self._ledger = ledger
-        self.alpha, self.beta = numbers(parameters, "kalypso") or (ALPHA, BETA)
+        found = numbers(parameters, "kalypso") or [ALPHA, BETA]
+        if len(found) != 2:
+            raise ConfigError(
+                f"controller='kalypso:{parameters}' needs two numbers, ALPHA and BETA, for example "
+                f"'kalypso:1:0.5'."
+            )
+        self.alpha, self.beta = found
         self._total = ledger.budget
         self.least = [self._cap(need) for need in query.child_need]
         self.budgets = [*self.least[:-1], 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from semops.errors import ConfigError
@@ -73,7 +74,7 @@ def numbers(parameters: str, name: str) -> list[float]:
         found = [float(part) for part in parameters.split(":")] if parameters else []
     except ValueError:
         found = [-1.0]
-    if any(number <= 0 for number in found):
+    if not all(0 < number < math.inf for number in found):
         raise ConfigError(
             f"controller='{name}:{parameters}' needs positive numbers between colons, for example "
             f"'{name}:1:9'."

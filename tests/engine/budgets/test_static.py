@@ -54,12 +54,23 @@ def test_a_task_larger_than_its_share_runs_alone() -> None:
     assert len(program.emitted) > 0
 
 
-@pytest.mark.parametrize("name", ["static:0:1", "static:a", "kalypso:-1:1", "greedy"])
+WRONG = [
+    "static:0:1",
+    "static:a",
+    "static:nan:1",
+    "static:inf:1",
+    "kalypso:-1:1",
+    "kalypso:1",
+    "greedy",
+]
+
+
+@pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_name_or_parameter_says_what_is_allowed(name: str) -> None:
     driver = Driver(slow())
     program, tuples = two_stages(fan_out=2)
     run = driver.add(program, tuples)
-    with pytest.raises(ConfigError, match=r"positive numbers|choose one of"):
+    with pytest.raises(ConfigError, match=r"positive numbers|two numbers|choose one of"):
         new_controller(name, run.query, driver.scheduler.ledger)
 
 
