@@ -22,7 +22,8 @@ from semops.engine.demand import Wanted
 from semops.errors import SchemaError, SemopsWarning
 from semops.planner.ir import Project
 from semops.planner.polars_reader import outermost, read
-from semops.planner.sql_calls import OPERATORS, check_options, split_options
+from semops.planner.sql_calls import check_options, split_options
+from semops.planner.sql_options import OPERATORS
 from semops.polars_source import start
 from semops.sql.gather import interruptible
 from semops.sql.operators import asked
