@@ -18,6 +18,7 @@ from semops.planner.sql_parameters import names_of, numbered, used
 from semops.planner.sql_reader import SqlPlan, read
 from semops.sql.caller import Caller, caller_of
 from semops.sql.database import StatementDatabase, check_columns
+from semops.sql.failures import FETCHES, claimed, originals, raising_originals
 from semops.sql.functions import register
 from semops.sql.gather import Running
 from semops.sql.stage_table import Memos
@@ -116,12 +117,13 @@ class Connection:
             As in :meth:`sql`.
         """
         frame = sys._getframe(1)  # noqa: SLF001 - as DuckDB does
-        ready = self._ready(query, parameters, frame, supersede=True)
-        if ready is None:
-            caller = caller_of(frame, str(query))
-            caller.call(self._connection.execute, query, parameters)
-        else:
-            ready.caller.call(self._connection.execute, ready.text, ready.values)
+        with originals():
+            ready = self._ready(query, parameters, frame, supersede=True)
+            if ready is None:
+                caller = caller_of(frame, str(query))
+                caller.call(self._connection.execute, query, parameters)
+            else:
+                ready.caller.call(self._connection.execute, ready.text, ready.values)
         return self
 
     def cursor(self) -> Connection:
@@ -142,7 +144,8 @@ class Connection:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._connection, name)
+        found = getattr(self._connection, name)
+        return raising_originals(found) if name in FETCHES else found
 
     def __enter__(self) -> Self:
         return self
@@ -158,12 +161,16 @@ class Connection:
     def _sql(
         self, query: Any, alias: str, params: Any, frame: FrameType
     ) -> duckdb.DuckDBPyRelation | None:
-        ready = self._ready(query, params, frame, supersede=False)
         given: dict[str, Any] = {"alias": alias} if alias else {}
-        if ready is None:
-            caller = caller_of(frame, str(query))
-            return caller.call(self._connection.sql, query, params=params, **given)  # type: ignore[no-any-return]
-        return ready.caller.call(self._connection.sql, ready.text, params=ready.values, **given)  # type: ignore[no-any-return]
+        with originals():
+            ready = self._ready(query, params, frame, supersede=False)
+            caller, text = (
+                (caller_of(frame, str(query)), query)
+                if ready is None
+                else (ready.caller, ready.text)
+            )
+            values = params if ready is None else ready.values
+            return claimed(caller.call(self._connection.sql, text, params=values, **given))  # type: ignore[no-any-return]
 
     def _ready(
         self, query: Any, values: Any, frame: FrameType, *, supersede: bool

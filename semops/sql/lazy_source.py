@@ -18,6 +18,7 @@ from semops.engine.demand import UNKNOWN
 from semops.planner.polars_reader import direct, read
 from semops.polars_source import shown, start
 from semops.runtime.leaving import tracked
+from semops.sql.failures import kept
 from semops.sql.gather import gathered
 
 try:
@@ -80,8 +81,9 @@ if LazyFrameSource is not None:
 
 
 def _batches(plan: pl.LazyFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for frame in gathered(_frames(plan)):
-        yield from frame.select(schema.names).to_arrow().cast(schema).to_batches()
+    with kept():
+        for frame in gathered(_frames(plan)):
+            yield from frame.select(schema.names).to_arrow().cast(schema).to_batches()
 
 
 def _frames(plan: pl.LazyFrame) -> Iterator[pl.DataFrame]:

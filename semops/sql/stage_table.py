@@ -17,6 +17,7 @@ from semops.planner.ir import Filter, Predicate, Project
 from semops.planner.polars_reader import outermost, read
 from semops.planner.sql_stage import Ask, Bind, Keep, Pair
 from semops.polars_source import physical, shown, start
+from semops.sql.failures import kept
 from semops.sql.gather import Running, gathered, interruptible
 from semops.sql.operators import asked, paired
 
@@ -89,16 +90,17 @@ class StageTable:
         ordered = None if left is None else True
         query = start(self._node, self.memos.current(), wanted, ordered=ordered)
         try:
-            for rows in gathered(interruptible(query, shown(query), self._running)):
-                frame = rows if left is None else rows.head(left)
-                named = pl.DataFrame(
-                    [frame.get_column(column).alias(name) for column, name in stage.outputs]
-                )
-                yield from named.to_arrow().cast(self._arrow).to_batches()
-                if left is not None:
-                    left -= frame.height
-                    if left <= 0:
-                        break
+            with kept():
+                for rows in gathered(interruptible(query, shown(query), self._running)):
+                    frame = rows if left is None else rows.head(left)
+                    named = pl.DataFrame(
+                        [frame.get_column(column).alias(name) for column, name in stage.outputs]
+                    )
+                    yield from named.to_arrow().cast(self._arrow).to_batches()
+                    if left is not None:
+                        left -= frame.height
+                        if left <= 0:
+                            break
         finally:
             profile = query.finish()
             session.record(profile)
@@ -114,9 +116,9 @@ def _logical(stage: Stage, frames: list[pl.LazyFrame]) -> tuple[Node, pl.Schema]
     if stage.right is not None:
         right = _applied(frames[1], stage.right.steps, None)
     steps = list(stage.steps)
-    kept: list[pl.Expr] = []
+    keeps: list[pl.Expr] = []
     while isinstance(last := steps[-1], Keep):
-        kept.append(last.predicate)
+        keeps.append(last.predicate)
         steps.pop()
     base = frames[0]
     if stage.limit is not None and not _drops(stage):
@@ -125,7 +127,7 @@ def _logical(stage: Stage, frames: list[pl.LazyFrame]) -> tuple[Node, pl.Schema]
     schema = lazy.collect_schema()
     source, pushed = outermost(lazy)
     node = read(source, pushed)
-    for predicate in reversed(kept):
+    for predicate in reversed(keeps):
         roots = frozenset(predicate.meta.root_names())
         node = Filter(node, Predicate(roots, str(predicate), predicate))
     columns = tuple(column for column, _ in stage.outputs)
