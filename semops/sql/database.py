@@ -11,6 +11,7 @@ from semops.planner.sql_calls import Column, Unplanned
 from semops.planner.sql_parameters import used
 from semops.planner.sql_stage import Pair
 from semops.sql.operators import allowed_options
+from semops.sql.pushdown import source_of
 from semops.sql.scan import Scan
 from semops.sql.stage_table import Memos, StageTable
 
@@ -124,6 +125,7 @@ class StatementDatabase:
         self.values = values
         self._running = running
         self._memos = Memos()
+        self._tables: dict[str, StageTable] = {}
         self._session = session_of(connection, supersede=supersede)
         self._aggregates: frozenset[str] | None = None
 
@@ -183,15 +185,18 @@ class StatementDatabase:
                     raise Unplanned(f"a semantic join has no option {', '.join(sorted(other))}")
         bases = [stage.base] if stage.right is None else [stage.base, stage.right]
         scans = [self._scan(base) for base in bases]
-        self.caller.tables[stage.name] = StageTable(stage, scans, self._memos, self._running)
+        table = StageTable(stage, scans, self._memos, self._running)
+        self._tables[stage.name] = table
+        self.caller.tables[stage.name] = source_of(table)
 
     def remove(self, stage: Stage) -> None:
         """Forget a stage."""
+        self._tables.pop(stage.name, None)
         self.caller.tables.pop(stage.name, None)
 
     def tables(self) -> list[StageTable]:
         """Return the stages, those first that others read."""
-        return list(self.caller.tables.values())
+        return list(self._tables.values())
 
     def load_own(self) -> None:
         """Run at once what only the connection itself can see."""

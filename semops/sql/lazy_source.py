@@ -1,8 +1,7 @@
 """Semantic LazyFrames that a statement names in FROM, streamed to DuckDB.
 
 DuckDB by itself collects a LazyFrame before it looks at the first row, so a LIMIT would not stop its
-semantic operators. This is the only module that touches a private part of DuckDB; without that part the
-frame is handed over as it is.
+semantic operators. It touches a private part of DuckDB; without that part the frame is handed over as it is.
 """
 
 from __future__ import annotations

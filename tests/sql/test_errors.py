@@ -57,11 +57,22 @@ def test_an_instruction_of_the_data_that_is_wrong_is_a_template_error():
 @pytest.mark.parametrize("tail", ["", " AND id IN range(900)"], ids=["planned", "function"])
 def test_an_interrupt_is_an_interrupt(tail):
     con = connected(900)
-    slow = lambda *_: Reply(True, delay_s=0.02)  # noqa: E731
+    asked = threading.Event()
+
+    def slow(*_):
+        asked.set()
+        return Reply(True, delay_s=0.02)
+
+    def interrupt():
+        asked.wait(60)
+        con.interrupt()
+
     with replay(slow, max_running=2):
-        threading.Timer(0.3, con.interrupt).start()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
         with pytest.raises(duckdb.InterruptException):
             con.execute(f"SELECT id FROM t WHERE {GOOD}{tail}").fetchall()
+        thread.join(60)
 
 
 def test_an_error_of_duckdb_s_own_stays_one():
