@@ -71,7 +71,8 @@ def claimed(value: Any) -> Any:
 
 def _original(error: Exception) -> BaseException | None:
     text = str(error)
-    for found in reversed(list(_kept)):
+    passed_on = "Python object" in text or "Python exception" in text  # DuckDB's words for it
+    for found in reversed(_kept.copy()) if passed_on else ():
         first = str(found).partition("\n")[0] or type(found).__name__
         if first in text:
             _kept.remove(found)

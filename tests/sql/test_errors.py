@@ -10,7 +10,7 @@ import pytest
 from sql_tables import GOOD, TOPIC, connected, says
 
 import semops
-from semops.sql.failures import FETCHES
+from semops.sql.failures import FETCHES, kept
 from semops.testing import Reply, replay
 
 RAISE = "SELECT id, review FROM t WHERE sem_filter('{r} ok', review, {'on_error': 'raise'})"
@@ -77,6 +77,10 @@ def test_an_interrupt_is_an_interrupt(tail):
 
 def test_an_error_of_duckdb_s_own_stays_one():
     con = connected(20)
+    with pytest.raises(ValueError, match="nope"), kept():
+        raise ValueError("nope")  # left behind by a plain connection
+    with pytest.raises(duckdb.BinderException, match="nope"):
+        con.sql("SELECT nope FROM t")
     with replay(says):
         for sql in ("SELECT review::INT FROM t", f"SELECT review::INT FROM t WHERE {GOOD}"):
             with pytest.raises(duckdb.ConversionException, match="Could not convert"):
