@@ -13,13 +13,13 @@ from sqlglot import ErrorLevel, exp
 from sqlglot.errors import UnsupportedError
 
 from semops.errors import TemplateError
+from semops.planner.sql_dialect import DIALECT
+from semops.planner.sql_options import OPERATORS
 from semops.template import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OPERATORS = ("sem_filter", "sem_map")
-DIALECT = "duckdb"
 _T = TypeVar("_T")
 
 
@@ -48,6 +48,9 @@ class Catalog(Protocol):
 
     def constant(self, expression: str) -> Any:
         """Return the value of a constant expression."""
+
+    def parsed(self, query: str) -> str:
+        """Return the tree that DuckDB parses a query into, as JSON."""
 
     def is_aggregate(self, function: str) -> bool:
         """Return whether a function aggregates."""
@@ -108,33 +111,6 @@ def own_calls(select: exp.Select) -> list[exp.Anonymous]:
     return found[::-1]
 
 
-def named_options(call: exp.Anonymous) -> list[exp.Expr]:
-    """Return the options written ``name := value`` or ``name => value``."""
-    return [node for node in call.expressions if isinstance(node, (exp.PropertyEQ, exp.Kwarg))]
-
-
-def with_struct_options(tree: exp.Expr) -> bool:
-    """Turn ``name := value`` into a trailing struct, which is what a function in DuckDB can take.
-
-    Returns
-    -------
-    bool
-        Whether there was any.
-    """
-    changed = False
-    for call in [node for node in tree.find_all(exp.Anonymous) if is_call(node)]:
-        named = named_options(call)
-        if named:
-            plain = [node for node in call.expressions if node not in named]
-            fields = [
-                exp.PropertyEQ(this=exp.to_identifier(node.name), expression=node.expression.copy())
-                for node in named
-            ]
-            call.set("expressions", [*plain, exp.Struct(expressions=fields)])
-            changed = True
-    return changed
-
-
 def read_call(node: exp.Anonymous, catalog: Catalog) -> SqlCall:
     """Read a call.
 
@@ -145,8 +121,7 @@ def read_call(node: exp.Anonymous, catalog: Catalog) -> SqlCall:
     TemplateError
         If placeholders and arguments don't match.
     """
-    named = named_options(node)
-    plain = [part for part in node.expressions if part not in named]
+    plain = node.expressions
     if not plain:
         msg = f"{node.name.lower()}() needs an instruction, then one argument for each placeholder."
         raise TemplateError(msg)
@@ -164,8 +139,6 @@ def read_call(node: exp.Anonymous, catalog: Catalog) -> SqlCall:
         found = dict(check_options(value)) if value is not None else {}
     else:
         found = {}
-    for option in named:
-        found[option.name] = _constant(option.expression, catalog, "its options")
     return SqlCall(operator, instruction, placeholders, tuple(arguments), tuple(found.items()))
 
 

@@ -152,7 +152,7 @@ def _has_scope(node: exp.Expr) -> bool:
 
 def _liftable(node: exp.Expr) -> bool:
     return not mine(node) and not any(
-        isinstance(part, (exp.AggFunc, exp.Window))
+        isinstance(part, (exp.AggFunc, exp.Window)) or part.meta.get("aggregates")
         for part in node.walk(prune=lambda n: isinstance(n, exp.Query))
     )
 
@@ -266,6 +266,13 @@ def _unqualified(select: exp.Select) -> list[exp.Column]:
         for node in place.find_all(exp.Column)
         if not node.table and node.find_ancestor(exp.Select) is select
     ]
+
+
+def mark_aggregates(tree: exp.Expr, catalog: Catalog) -> None:
+    """Note in the nodes which functions aggregate, for those who don't know the catalog."""
+    for node in tree.find_all(exp.Anonymous):
+        if is_aggregate(node, catalog):
+            node.meta["aggregates"] = True
 
 
 def is_aggregate(node: exp.Expr, catalog: Catalog) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlglot
 from sqlglot import TokenType
 
-from semops.planner.sql_calls import DIALECT
+from semops.planner.sql_dialect import DIALECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +56,21 @@ def numbered(text: str, values: Any) -> tuple[str, dict[str, Any]]:
     made.append(text[end:])
     named = {f"semops_p{number}": value for number, value in enumerate(values, start=1)}
     return "".join(made), named
+
+
+def names_of(values: Any) -> set[str] | None:
+    """Return what DuckDB calls the parameters that values are given for; None where it takes no such values.
+
+    Examples
+    --------
+    >>> sorted(names_of(["a", "b"])), names_of({"N": 1}), names_of(7)
+    (['1', '2'], {'n'}, None)
+    """
+    if hasattr(values, "keys"):
+        return {str(name).lower() for name in values}
+    if values is None or isinstance(values, (list, tuple)):
+        return {str(number) for number in range(1, len(values or ()) + 1)}
+    return None
 
 
 def used(text: str, values: Mapping[str, Any]) -> dict[str, Any] | None:

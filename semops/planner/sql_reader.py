@@ -14,16 +14,21 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from semops.planner.sql_calls import (
-    DIALECT,
     Unplanned,
     has_call,
     is_call,
     own_calls,
     sql_of,
-    with_struct_options,
 )
-from semops.planner.sql_columns import expand_stars, key_of, resolve_aliases, visible_ctes
+from semops.planner.sql_columns import (
+    expand_stars,
+    key_of,
+    mark_aggregates,
+    resolve_aliases,
+    visible_ctes,
+)
 from semops.planner.sql_conditions import conjuncts, deep_calls, mine
+from semops.planner.sql_dialect import DIALECT
 from semops.planner.sql_faithful import check_faithful
 from semops.planner.sql_lower import lower
 from semops.planner.sql_merge import merge_tables
@@ -63,8 +68,6 @@ class SqlPlan:
     stages: list[Stage] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """Why calls that are left run as functions in DuckDB."""
-    changed: bool = False
-    """Whether the statement is another text than the user's."""
 
 
 PLANNED = (exp.Query, exp.Create, exp.Insert, exp.Copy)
@@ -94,22 +97,19 @@ def read(text: str, names: list[str] | None, database: Database, prefix: str) ->
     except SqlglotError as error:
         return SqlPlan(text, reasons=[f"the SQL parser does not know it ({_first_line(error)})"])
     plan = SqlPlan(text)
+    if not isinstance(tree, PLANNED) or (isinstance(tree, exp.Create) and tree.kind != "TABLE"):
+        kind = tree.kind if isinstance(tree, exp.Create) else ""
+        plan.reasons.append(f"a semantic call in {tree.key.upper()} {kind}".rstrip())
+        return plan
+    mark_aggregates(tree, database)
     try:
         check_faithful(text, tree, database)
     except Unplanned as reason:
         plan.reasons.append(str(reason))
         return plan
-    view = isinstance(tree, exp.Create) and tree.kind != "TABLE"
-    if not isinstance(tree, PLANNED) or view:
-        kind = (
-            f"{tree.key.upper()} {tree.kind}" if isinstance(tree, exp.Create) else tree.key.upper()
-        )
-        plan.reasons.append(f"a semantic call in {kind}")
-    else:
-        _Reader(tree, names, database, prefix, plan).read()
-    named = with_struct_options(tree)
-    if named or plan.stages:
-        plan.statement, plan.changed = sql_of(tree), True
+    _Reader(tree, names, database, prefix, plan).read()
+    if plan.stages:
+        plan.statement = sql_of(tree)
     return plan
 
 
@@ -158,7 +158,6 @@ class _Reader:
     def _describe(self, select: exp.Select) -> list[str]:
         query = select.copy()
         query.set("with_", visible_ctes(select))
-        with_struct_options(query)
         return [column.name for column in self._database.describe(sql_of(query))]
 
     def _reason(self, select: exp.Select, reason: object) -> None:

@@ -13,10 +13,12 @@ import duckdb
 
 from semops.errors import ConfigError
 from semops.planner.sql_calls import Unplanned
-from semops.planner.sql_parameters import numbered, used
+from semops.planner.sql_options import with_struct_options
+from semops.planner.sql_parameters import names_of, numbered, used
 from semops.planner.sql_reader import SqlPlan, read
 from semops.sql.caller import Caller, caller_of
-from semops.sql.database import StatementDatabase
+from semops.sql.database import StatementDatabase, check_columns
+from semops.sql.failures import FETCHES, claimed, originals, raising_originals
 from semops.sql.functions import register
 from semops.sql.gather import Running
 from semops.sql.stage_table import Memos
@@ -115,12 +117,13 @@ class Connection:
             As in :meth:`sql`.
         """
         frame = sys._getframe(1)  # noqa: SLF001 - as DuckDB does
-        ready = self._ready(query, parameters, frame, supersede=True)
-        if ready is None:
-            caller = caller_of(frame, str(query))
-            caller.call(self._connection.execute, query, parameters)
-        else:
-            ready.caller.call(self._connection.execute, ready.text, ready.values)
+        with originals():
+            ready = self._ready(query, parameters, frame, supersede=True)
+            if ready is None:
+                caller = caller_of(frame, str(query))
+                caller.call(self._connection.execute, query, parameters)
+            else:
+                ready.caller.call(self._connection.execute, ready.text, ready.values)
         return self
 
     def cursor(self) -> Connection:
@@ -141,7 +144,8 @@ class Connection:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._connection, name)
+        found = getattr(self._connection, name)
+        return raising_originals(found) if name in FETCHES else found
 
     def __enter__(self) -> Self:
         return self
@@ -157,12 +161,16 @@ class Connection:
     def _sql(
         self, query: Any, alias: str, params: Any, frame: FrameType
     ) -> duckdb.DuckDBPyRelation | None:
-        ready = self._ready(query, params, frame, supersede=False)
         given: dict[str, Any] = {"alias": alias} if alias else {}
-        if ready is None:
-            caller = caller_of(frame, str(query))
-            return caller.call(self._connection.sql, query, params=params, **given)  # type: ignore[no-any-return]
-        return ready.caller.call(self._connection.sql, ready.text, params=ready.values, **given)  # type: ignore[no-any-return]
+        with originals():
+            ready = self._ready(query, params, frame, supersede=False)
+            caller, text = (
+                (caller_of(frame, str(query)), query)
+                if ready is None
+                else (ready.caller, ready.text)
+            )
+            values = params if ready is None else ready.values
+            return claimed(caller.call(self._connection.sql, text, params=values, **given))  # type: ignore[no-any-return]
 
     def _ready(
         self, query: Any, values: Any, frame: FrameType, *, supersede: bool
@@ -185,39 +193,42 @@ class Connection:
     def _planned(
         self, statement: Any, values: Any, caller: Caller, *, supersede: bool, run: bool = True
     ) -> _Ready:
-        text = statement.query
-        as_is = _Ready(text, values, caller, SqlPlan(text))
-        if not _may_call(text):
-            return as_is
+        if not _may_call(statement.query):
+            return _Ready(statement.query, values, caller, SqlPlan(statement.query))
+        query = with_struct_options(statement.query)
+        as_is = _Ready(query, values, caller, SqlPlan(query))
         kind = statement.type.name
         if kind not in PLANNED_TYPES:
-            as_is.plan.reasons.append(f"a semantic call in a statement of type {kind}")
-            if ":=" not in text and "=>" not in text:  # no option is to be written as a struct
-                return as_is
-        text, named = numbered(text, values)
+            as_is.plan.reasons.append(f"a semantic call in {kind}")
+            return as_is
+        if names_of(values) != {name.lower() for name in statement.named_parameters}:
+            as_is.plan.reasons.append("the statement's parameters are not those given")
+            return as_is  # DuckDB says better which
+        text, named = numbered(query, values)
         running = self._shared.running
         database = StatementDatabase(self._connection, caller, named, running, supersede=supersede)
-        names = None
+        columns = None
         if kind == "SELECT":
             try:
-                names = [column.name for column in database.describe(text)]
+                columns = database.describe(query, values)
             except Unplanned as reason:
                 as_is.plan.reasons.append(str(reason))
                 return as_is  # DuckDB says better what is wrong
+        names = None if columns is None else [column.name for column in columns]
         plan = read(text, names, database, f"__sem_{next(_numbers)}_")
         if run:
             database.load_own()
         if plan.reasons:
             database.share(self._shared.memos)
-        if not plan.changed:
-            return _Ready(statement.query, values, caller, plan, database)
+        if not plan.stages:
+            return _Ready(query, values, caller, plan, database)
         ready = _Ready(plan.statement, used(plan.statement, named), caller, plan, database)
-        if plan.stages and kind == "SELECT":
+        if columns is not None:
             try:
-                database.describe(plan.statement)
+                check_columns(columns, database.describe(plan.statement))
             except Unplanned as reason:
-                plan = SqlPlan(text, reasons=[f"the statement: {reason}"])
-                return _Ready(statement.query, values, caller, plan, database)
+                plan = SqlPlan(query, reasons=[f"the statement: {reason}"])
+                return _Ready(query, values, caller, plan, database)
         return ready
 
 

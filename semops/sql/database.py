@@ -11,6 +11,7 @@ from semops.planner.sql_calls import Column, Unplanned
 from semops.planner.sql_parameters import used
 from semops.planner.sql_stage import Pair
 from semops.sql.operators import allowed_options
+from semops.sql.pushdown import source_of
 from semops.sql.scan import Scan
 from semops.sql.stage_table import Memos, StageTable
 
@@ -36,6 +37,9 @@ _SETTINGS = "SELECT name, value FROM duckdb_settings() WHERE scope = 'LOCAL' AND
 _AGGREGATES = (
     "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'"
 )
+_PARSED = """
+SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +125,27 @@ class StatementDatabase:
         self.values = values
         self._running = running
         self._memos = Memos()
+        self._tables: dict[str, StageTable] = {}
         self._session = session_of(connection, supersede=supersede)
         self._aggregates: frozenset[str] | None = None
 
-    def relation(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Bind a query on the connection; nothing runs."""
-        values = used(query, self.values)
-        return self.caller.call(self._connection.sql, query, params=values)  # type: ignore[no-any-return]
+    def describe(self, query: str, values: Any = None) -> list[Column]:
+        """Return the columns of a query.
 
-    def describe(self, query: str) -> list[Column]:
-        """Return the columns of a query."""
+        Parameters
+        ----------
+        query
+            Is bound only: a relation over it would run, and so advance, a sequence.
+        values
+            Its parameters' values, if they are not the statement's.
+        """
+        given = used(query, self.values) if values is None else values
         try:
-            relation = self.relation(query)
+            described = self.caller.call(self._connection.sql, f"DESCRIBE {query}", params=given)
+            rows = described.fetchall()
         except duckdb.Error as error:
             raise Unplanned(f"DuckDB can't run its part alone: {first_line(error)}") from None
-        return [
-            Column(name, str(dtype))
-            for name, dtype in zip(relation.columns, relation.types, strict=True)
-        ]
+        return [Column(name, dtype) for name, dtype, *_ in rows]
 
     def constant(self, expression: str) -> Any:
         """Return the value of a constant expression."""
@@ -151,6 +158,15 @@ class StatementDatabase:
         finally:
             cursor.close()
         return None if row is None else row[0]
+
+    def parsed(self, query: str) -> str:
+        """Return the tree that DuckDB parses a query into, as JSON."""
+        cursor = self._connection.cursor()
+        try:
+            (tree,) = cursor.execute(_PARSED, [query]).fetchall()[0]
+        finally:
+            cursor.close()
+        return str(tree)
 
     def is_aggregate(self, function: str) -> bool:
         """Return whether a function aggregates."""
@@ -169,15 +185,18 @@ class StatementDatabase:
                     raise Unplanned(f"a semantic join has no option {', '.join(sorted(other))}")
         bases = [stage.base] if stage.right is None else [stage.base, stage.right]
         scans = [self._scan(base) for base in bases]
-        self.caller.tables[stage.name] = StageTable(stage, scans, self._memos, self._running)
+        table = StageTable(stage, scans, self._memos, self._running)
+        self._tables[stage.name] = table
+        self.caller.tables[stage.name] = source_of(table)
 
     def remove(self, stage: Stage) -> None:
         """Forget a stage."""
+        self._tables.pop(stage.name, None)
         self.caller.tables.pop(stage.name, None)
 
     def tables(self) -> list[StageTable]:
         """Return the stages, those first that others read."""
-        return list(self.caller.tables.values())
+        return list(self._tables.values())
 
     def load_own(self) -> None:
         """Run at once what only the connection itself can see."""
@@ -200,6 +219,19 @@ class StatementDatabase:
             base.columns,
             own=self._session.must_stay(base.query),
         )
+
+
+def check_columns(expected: list[Column], found: list[Column]) -> None:
+    """Check that a planned statement gives the columns of the statement as it was written.
+
+    Raises
+    ------
+    Unplanned
+        If it doesn't.
+    """
+    for before, after in zip(expected, found, strict=True):
+        if before != after:
+            raise Unplanned(f"a column would be {after}, not {before}")
 
 
 def first_line(error: BaseException) -> str:

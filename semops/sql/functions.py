@@ -22,8 +22,10 @@ from semops.engine.demand import Wanted
 from semops.errors import SchemaError, SemopsWarning
 from semops.planner.ir import Project
 from semops.planner.polars_reader import outermost, read
-from semops.planner.sql_calls import OPERATORS, check_options, split_options
+from semops.planner.sql_calls import check_options, split_options
+from semops.planner.sql_options import OPERATORS
 from semops.polars_source import start
+from semops.sql.failures import kept
 from semops.sql.gather import interruptible
 from semops.sql.operators import asked
 from semops.template import parse
@@ -88,6 +90,10 @@ class Function:
 
     def __call__(self, *columns: Any) -> pa.Array:
         """Answer a vector of rows; called by DuckDB."""
+        with kept():
+            return self._answer(*columns)
+
+    def _answer(self, *columns: Any) -> pa.Array:
         instructions, *arguments = columns
         found: list[Any] = [None] * len(instructions)
         for instruction, rows in _by_value(instructions.to_pylist()):

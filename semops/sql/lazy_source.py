@@ -1,8 +1,7 @@
 """Semantic LazyFrames that a statement names in FROM, streamed to DuckDB.
 
 DuckDB by itself collects a LazyFrame before it looks at the first row, so a LIMIT would not stop its
-semantic operators. This is the only module that touches a private part of DuckDB; without that part the
-frame is handed over as it is.
+semantic operators. It touches a private part of DuckDB; without that part the frame is handed over as it is.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from semops.engine.demand import UNKNOWN
 from semops.planner.polars_reader import direct, read
 from semops.polars_source import shown, start
 from semops.runtime.leaving import tracked
+from semops.sql.failures import kept
 from semops.sql.gather import gathered
 
 try:
@@ -80,8 +80,9 @@ if LazyFrameSource is not None:
 
 
 def _batches(plan: pl.LazyFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for frame in gathered(_frames(plan)):
-        yield from frame.select(schema.names).to_arrow().cast(schema).to_batches()
+    with kept():
+        for frame in gathered(_frames(plan)):
+            yield from frame.select(schema.names).to_arrow().cast(schema).to_batches()
 
 
 def _frames(plan: pl.LazyFrame) -> Iterator[pl.DataFrame]:

@@ -64,7 +64,7 @@ class Scan:
         self._open: list[duckdb.DuckDBPyConnection] = []
 
     def relation(
-        self, connection: duckdb.DuckDBPyConnection | None = None
+        self, connection: duckdb.DuckDBPyConnection | None = None, *, rows: bool = True
     ) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]:
         """Return the query as a relation, and the connection that it runs on: a new cursor if none is given."""
         if connection is None:
@@ -72,13 +72,15 @@ class Scan:
             for name, value in self._settings.items():
                 connection.execute(f'SET "{name}" = $value', {"value": value})
         values = used(self._query, self._values)
-        return connection, self._caller.call(connection.sql, self._query, params=values)
+        # DuckDB runs a query that advances a sequence as soon as it is a relation.
+        query = self._query if rows else f"SELECT * FROM ({self._query}) LIMIT 0"  # noqa: S608
+        return connection, self._caller.call(connection.sql, query, params=values)
 
     def schema(self) -> pl.Schema:
         """Return names and types; no row is computed."""
-        connection, relation = self.relation(self._connection if self.own else None)
+        connection, relation = self.relation(self._connection if self.own else None, rows=False)
         try:
-            table = relation.limit(0).to_arrow_table()
+            table = relation.to_arrow_table()
         finally:
             if not self.own:
                 connection.close()
