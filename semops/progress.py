@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.live import Live
+
+    from semops.terminal import Terminal
 
 DELAY_S = 0.5
 """A query that is over sooner shows nothing, in seconds."""
@@ -141,7 +142,7 @@ class Display:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
-        self._live: Live | None = None
+        self._terminal: Terminal | None = None
         self._cell: Any = None
         self._drawn_s = 0.0
 
@@ -180,9 +181,9 @@ class Display:
         if self._entries:
             return
         self._cell = None
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
+        terminal, self._terminal = self._terminal, None
+        if terminal is not None:
+            terminal.end()
 
     def _draw(self) -> None:
         entries = list(self._entries.values())
@@ -194,22 +195,11 @@ class Display:
             elif self._cell is not None:
                 self._cell.update(_Cell(entries))
             return
-        if self._live is None:
-            from rich.console import Console
-            from rich.live import Live
+        if self._terminal is None:
+            from semops.terminal import Terminal
 
-            # It is drawn only when touched, so that no thread of its own outlives an interrupt. What the
-            # program prints on the same terminal goes above it, or it would be erased with it. Elsewhere
-            # it goes where it always goes: redirected, it would end on the terminal.
-            self._live = Live(
-                console=Console(stderr=True, highlight=False),
-                transient=True,
-                auto_refresh=False,
-                redirect_stdout=sys.stdout.isatty(),
-                redirect_stderr=True,
-            )
-            self._live.start()
-        self._live.update(_drawing(entries), refresh=True)
+            self._terminal = Terminal(self._lock)
+        self._terminal.draw(_drawing(entries))
 
 
 display = Display()

@@ -129,6 +129,50 @@ def test_what_the_program_prints_on_the_same_terminal_stays(stream: str) -> None
     assert screen(seen) == [*(f"row {i}" for i in range(30)), "TextIOWrapper"]
 
 
+LOUD = """
+import polars as pl, semops, sys, threading, time
+from semops.testing import Reply, replay
+frame = pl.DataFrame({"text": [f"row {i}" for i in range(20)]})
+over = threading.Event()
+def talk(name):
+    number = 0
+    while not over.is_set():
+        (sys.stdout, sys.stderr)[number % 2].write(f"{name} {number}\\nand more\\n")
+        number += 1
+        time.sleep(0.002)
+    counts[name] = number
+counts = {}
+talkers = [threading.Thread(target=talk, args=(name,)) for name in "ab"]
+[talker.start() for talker in talkers]
+with replay(lambda *_: Reply("x", 0.1), max_running=4):
+    for _ in range(3):
+        frame.sem_map("Sum up {text}", "x").collect()
+over.set()
+[talker.join() for talker in talkers]
+print("counts", counts["a"], counts["b"])
+"""
+
+
+def test_what_other_threads_print_is_whole_and_none_of_the_display_stays() -> None:
+    """They print while it is begun, drawn and ended."""
+    seen = in_terminal(LOUD, interrupt=False)
+    assert "rows/s" in seen
+    *shown, counts = screen(seen)
+    pairs = [
+        f"{name} {n}"
+        for name, number in zip("ab", counts.split()[1:], strict=True)
+        for n in range(int(number))
+    ]
+    assert sorted(shown) == sorted([*pairs, *["and more"] * len(pairs)])
+
+
+def test_a_line_without_an_end_comes_out_whole() -> None:
+    """It comes when the display is there; before, nobody knows where the cursor is."""
+    shown = "if text > 'row 39': print('.', end='', flush=True)"
+    code = PRINTS.replace("print(text, flush=True)", shown).replace("range(30)", "range(10, 60)")
+    assert screen(in_terminal(code, interrupt=False)) == ["." * 20]
+
+
 def test_redirected_output_holds_none_of_it() -> None:
     done = subprocess.run([sys.executable, "-c", QUERY], capture_output=True, text=True, check=True)
     assert done.stdout == "rows 300\n"
@@ -185,4 +229,4 @@ def test_a_drawing_that_fails_ends_no_query(monkeypatch: pytest.MonkeyPatch) -> 
     display.forget(query)
     display.forget(query)
     assert not display._entries
-    assert display._live is None
+    assert display._terminal is None
