@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,9 @@ from semops.engine.answers import AnswerMemo
 from semops.engine.backends.replay import ReplayBackend, Reply
 from semops.engine.ordering import MODES
 from semops.engine.scheduler import ABORT_AFTER_S
+
+RUNS = int(os.environ.get("RUNS", "300"))
+"""Random runs of each test."""
 
 
 @st.composite
@@ -91,7 +95,7 @@ def scrambled(operator: str, instruction: str, row: Mapping[str, Any]) -> Reply:
     return Reply(number % 4 != 0, delay_s)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=RUNS, deadline=None)
 @given(
     programs=st.lists(st.sampled_from("ABC"), min_size=1, max_size=3, unique=True).flatmap(
         lambda names: st.tuples(*(programs(name) for name in names))
@@ -152,7 +156,7 @@ def test_any_queries_in_any_memory_end_with_the_right_rows_and_nothing_held(
         assert len(attempts) <= math.ceil(math.log2(max(40 / attempts[0], 1))) + 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=RUNS, deadline=None)
 @given(
     programs=st.lists(st.sampled_from("AABC"), min_size=2, max_size=4).flatmap(
         lambda names: st.tuples(*(programs(name) for name in names))
