@@ -52,8 +52,11 @@ class Catalog(Protocol):
     def parsed(self, query: str) -> str:
         """Return the tree that DuckDB parses a query into, as JSON."""
 
-    def is_aggregate(self, function: str) -> bool:
-        """Return whether a function aggregates."""
+    def effects(self, function: str) -> frozenset[str]:
+        """Return what a function does beyond one value a row, the same for the same arguments.
+
+        ``aggregate``, ``window``, ``rows`` (it makes several) or ``volatile``; a macro does what it calls.
+        """
 
 
 @dataclass(frozen=True, slots=True)

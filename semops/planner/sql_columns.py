@@ -152,7 +152,9 @@ def _has_scope(node: exp.Expr) -> bool:
 
 def _liftable(node: exp.Expr) -> bool:
     return not mine(node) and not any(
-        isinstance(part, (exp.AggFunc, exp.Window)) or part.meta.get("aggregates")
+        isinstance(part, exp.AggFunc)
+        or is_window(part)
+        or part.meta.get("effects", frozenset()) & {"aggregate", "rows"}
         for part in node.walk(prune=lambda n: isinstance(n, exp.Query))
     )
 
@@ -268,19 +270,35 @@ def _unqualified(select: exp.Select) -> list[exp.Column]:
     ]
 
 
-def mark_aggregates(tree: exp.Expr, catalog: Catalog) -> None:
-    """Note in the nodes which functions aggregate, for those who don't know the catalog."""
+def mark_effects(tree: exp.Expr, catalog: Catalog) -> None:
+    """Note in the nodes what functions do, for those who don't know the catalog."""
     for node in tree.find_all(exp.Anonymous):
-        if is_aggregate(node, catalog):
-            node.meta["aggregates"] = True
+        found = effects_of(node, catalog)
+        if found:
+            node.meta["effects"] = found
+
+
+def is_window(node: exp.Expr) -> bool:
+    """Return whether a node is a window function's call, or a macro's that has one."""
+    return isinstance(node, exp.Window) or "window" in node.meta.get("effects", ())
+
+
+def makes_rows(node: exp.Expr) -> bool:
+    """Return whether a node makes several rows of one."""
+    return "rows" in node.meta.get("effects", ())
 
 
 def is_aggregate(node: exp.Expr, catalog: Catalog) -> bool:
     """Return whether a node is an aggregate function's call."""
+    return isinstance(node, exp.AggFunc) or "aggregate" in effects_of(node, catalog)
+
+
+def effects_of(node: exp.Expr, catalog: Catalog) -> frozenset[str]:
+    """Return what a node by itself does beyond one value a row, the same for the same arguments."""
+    if isinstance(node, exp.Window):
+        return frozenset({"window"})
     if isinstance(node, exp.AggFunc):
-        return True
-    return (
-        isinstance(node, exp.Anonymous)
-        and not is_call(node)
-        and catalog.is_aggregate(node.name.lower())
-    )
+        return frozenset({"aggregate"})
+    if isinstance(node, exp.Anonymous) and not is_call(node):
+        return catalog.effects(node.name.lower())
+    return frozenset()

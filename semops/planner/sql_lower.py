@@ -18,7 +18,7 @@ from semops.planner.sql_columns import (
     rewritten,
 )
 from semops.planner.sql_conditions import mine
-from semops.planner.sql_nest import has_window, is_grouped
+from semops.planner.sql_nest import effects, has_window, is_grouped
 from semops.planner.sql_pairs import sides_of, two_sides
 from semops.planner.sql_stage import Base, Chain, Stage
 from semops.planner.sql_where import sort_conditions
@@ -190,10 +190,17 @@ def _clear_tables(select: exp.Select, name: str) -> None:
 
 # --- the limit
 
+NOT_BY_ROW = frozenset({"aggregate", "window", "rows"})
+"""With these the first rows of a SELECT aren't those of the first rows below."""
+
 
 def _takes_rows_as_they_come(select: exp.Select, catalog: Catalog) -> bool:
     blocked = any(select.args.get(clause) for clause in ("distinct", "qualify", "windows"))
-    return not blocked and not is_grouped(select, catalog) and not has_window(select)
+    return (
+        not blocked
+        and not is_grouped(select, catalog)
+        and not effects(select, catalog) & NOT_BY_ROW
+    )
 
 
 def _limit(select: exp.Select, catalog: Catalog) -> int | None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from semops.planner.sql_calls import Unplanned, own_calls, sql_of
+from semops.planner.sql_calls import Unplanned, own_calls
 from semops.planner.sql_columns import (
     CLAUSES,
     FROM,
+    effects_of,
     expand_stars,
-    is_aggregate,
     renamed,
     resolve_aliases,
 )
@@ -30,9 +30,6 @@ BLOCKING = (
     "group", "having", "qualify", "distinct", "limit", "offset", "order", "windows", "with_", "sample",
     "laterals", "pivots", "match",
 )  # fmt: skip
-VOLATILE = frozenset(
-    {"random", "rand", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval", "currval"}
-)
 
 
 def merge_tables(tree: exp.Expr, catalog: Catalog, names: Mapping[int, list[str]]) -> None:
@@ -109,14 +106,8 @@ def _only_cte(table: exp.Table, tree: exp.Expr) -> exp.CTE | None:
 def _simple(inner: exp.Select, catalog: Catalog) -> bool:
     if any(inner.args.get(clause) for clause in BLOCKING):
         return False
-    return not any(
-        isinstance(node, (exp.Window, exp.Rand))
-        or is_aggregate(node, catalog)
-        or sql_of(node).partition("(")[0].lower() in VOLATILE
-        for item in inner.expressions
-        for node in item.walk()
-        if isinstance(node, exp.Func)
-    )
+    # What isn't one value a row depends on the rows that are there, or makes others.
+    return not any(effects_of(node, catalog) for item in inner.expressions for node in item.walk())
 
 
 def _merge(

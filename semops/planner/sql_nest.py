@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from semops.planner.sql_calls import Unplanned, is_call
+from semops.planner.sql_calls import Unplanned, is_call, own_calls
 from semops.planner.sql_columns import (
     CLAUSES,
     FROM,
     Reads,
+    effects_of,
     is_aggregate,
+    is_window,
     key_of,
     quoted,
     renamed,
@@ -66,9 +68,7 @@ def nest_windows(select: exp.Select, number: int) -> exp.Select:
     """Leave windows and the cheap part of QUALIFY to an inner SELECT; return it."""
     reads = Reads(f"__n{number}_")
     windows = [
-        node
-        for place in _places(select, "qualify", "order")
-        for node in _found(place, lambda n: isinstance(n, exp.Window))
+        node for place in _places(select, "qualify", "order") for node in _found(place, is_window)
     ]
     known = {key_of(window): quoted(reads.name_of(window)) for window in windows}
     conditions = conjuncts(_this(select, "qualify"))
@@ -152,18 +152,30 @@ def called_above_groups(select: exp.Select, catalog: Catalog) -> bool:
 def called_above_windows(select: exp.Select) -> bool:
     """Return whether semantic calls stand above the windows of a SELECT with QUALIFY."""
     return any(
-        _called_outside(place, lambda node: isinstance(node, exp.Window))
+        _called_outside(place, is_window)
         for place in _places(select, "qualify", "order", "distinct")
     )
+
+
+def called_over_windows(select: exp.Select) -> bool:
+    """Return whether a semantic call of a SELECT reads what a window gives."""
+    return any(is_window(node) for call in own_calls(select) for node in call.walk())
 
 
 def has_window(select: exp.Select) -> bool:
     """Return whether a SELECT has window functions of its own."""
     return any(
-        True
-        for place in _places(select, "qualify", "order")
-        for _ in _found(place, lambda n: isinstance(n, exp.Window))
+        True for place in _places(select, "qualify", "order") for _ in _found(place, is_window)
     )
+
+
+def effects(select: exp.Select, catalog: Catalog) -> frozenset[str]:
+    """Return what the expressions of a SELECT do beyond one value a row; subqueries are left out."""
+    found: set[str] = set()
+    for place in _places(select, "qualify", "order"):
+        for node in place.walk(prune=lambda n: isinstance(n, exp.Query)):
+            found |= effects_of(node, catalog)
+    return frozenset(found)
 
 
 def _called_outside(node: exp.Expr, below: Callable[[exp.Expr], bool]) -> bool:

@@ -23,7 +23,8 @@ from semops.planner.sql_calls import (
 from semops.planner.sql_columns import (
     expand_stars,
     key_of,
-    mark_aggregates,
+    makes_rows,
+    mark_effects,
     resolve_aliases,
     visible_ctes,
 )
@@ -35,6 +36,7 @@ from semops.planner.sql_merge import merge_tables
 from semops.planner.sql_nest import (
     called_above_groups,
     called_above_windows,
+    called_over_windows,
     is_grouped,
     nest,
     nest_groups,
@@ -101,7 +103,7 @@ def read(text: str, names: list[str] | None, database: Database, prefix: str) ->
         kind = tree.kind if isinstance(tree, exp.Create) else ""
         plan.reasons.append(f"a semantic call in {tree.key.upper()} {kind}".rstrip())
         return plan
-    mark_aggregates(tree, database)
+    mark_effects(tree, database)
     try:
         check_faithful(text, tree, database)
     except Unplanned as reason:
@@ -193,6 +195,7 @@ class _Reader:
         if len(select.expressions) != len(names):
             raise Unplanned("columns that can't be told apart by name")
         resolve_aliases(select, self._database)
+        _check_rows(select)
         _conditions_of_joins(select)
         while (inner := self._split(select)) is not None:
             if own_calls(inner):
@@ -211,9 +214,12 @@ class _Reader:
         number = self._nested
         if is_grouped(select, self._database) and called_above_groups(select, self._database):
             return nest_groups(select, number, self._database)
-        if select.args.get("qualify") is not None and called_above_windows(select):
-            return nest_windows(select, number)
         where = sort_conditions(select)
+        # A window sees the rows that WHERE leaves, semantic conditions included.
+        if (where.semantic and called_over_windows(select)) or (
+            select.args.get("qualify") is not None and called_above_windows(select)
+        ):
+            return nest_windows(select, number)
         above = where.first_above
         for place, condition in enumerate(where.semantic):
             if deep := _wherever_read(select, deep_calls(condition, filters=True)):
@@ -265,6 +271,19 @@ def _check_tables(select: exp.Select) -> None:
                     raise Unplanned("a semantic call in a table function")
     if select.args.get("from_") is None:
         raise Unplanned("no table: there is one row at most")
+
+
+def _check_rows(select: exp.Select) -> None:
+    """Check that functions that make rows needn't keep step, some below a call and some above."""
+    makers = [
+        node
+        for item in select.expressions
+        for node in item.walk(prune=lambda n: isinstance(n, exp.Query))
+        if makes_rows(node)
+    ]
+    asked = {id(n) for call in own_calls(select) for n in call.walk() if makes_rows(n)}
+    if len(makers) > 1 and asked:
+        raise Unplanned("rows of several functions, one of them inside the call")
 
 
 def _conditions_of_joins(select: exp.Select) -> None:

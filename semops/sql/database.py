@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,13 @@ SELECT txid_current(), (SELECT count(*) FROM duckdb_variables())
     (SELECT list(view_name) FROM duckdb_views() WHERE temporary AND NOT internal)
 """
 _SETTINGS = "SELECT name, value FROM duckdb_settings() WHERE scope = 'LOCAL' AND value IS NOT NULL"
-_AGGREGATES = (
-    "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'"
-)
+_FUNCTIONS = """
+SELECT lower(function_name), CASE WHEN stability = 'VOLATILE' THEN 'volatile' WHEN function_name = 'unnest' THEN 'rows'
+    ELSE function_type END, coalesce(macro_definition, '')
+FROM duckdb_functions()
+WHERE function_type IN ('aggregate', 'window', 'macro') OR stability = 'VOLATILE' OR function_name = 'unnest'
+"""
+_CALLED = re.compile(r'(\w+)"?\s*\(')
 _PARSED = """
 SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)
 """
@@ -127,7 +132,7 @@ class StatementDatabase:
         self._memos = Memos()
         self._tables: dict[str, StageTable] = {}
         self._session = session_of(connection, supersede=supersede)
-        self._aggregates: frozenset[str] | None = None
+        self._effects: dict[str, frozenset[str]] | None = None
 
     def describe(self, query: str, values: Any = None) -> list[Column]:
         """Return the columns of a query.
@@ -168,13 +173,11 @@ class StatementDatabase:
             cursor.close()
         return str(tree)
 
-    def is_aggregate(self, function: str) -> bool:
-        """Return whether a function aggregates."""
-        if self._aggregates is None:
-            cursor = self._connection.cursor()
-            self._aggregates = frozenset(n for (n,) in cursor.execute(_AGGREGATES).fetchall())
-            cursor.close()
-        return function in self._aggregates
+    def effects(self, function: str) -> frozenset[str]:
+        """Return what a function does beyond one value a row, as :class:`Catalog` has it."""
+        if self._effects is None:
+            self._effects = effects_of(self._connection.sql(_FUNCTIONS).fetchall())
+        return self._effects.get(function, frozenset())
 
     def add(self, stage: Stage) -> None:
         """Make a stage known under its name, so that queries over it can be described."""
@@ -232,6 +235,37 @@ def check_columns(expected: list[Column], found: list[Column]) -> None:
     for before, after in zip(expected, found, strict=True):
         if before != after:
             raise Unplanned(f"a column would be {after}, not {before}")
+
+
+def effects_of(functions: list[tuple[str, str, str]]) -> dict[str, frozenset[str]]:
+    """Return the effects of functions by name; a macro has those of what it calls.
+
+    Examples
+    --------
+    >>> effects_of(
+    ...     [("sum", "aggregate", ""), ("one", "macro", "1"), ("twice", "macro", "(2 * sum(x))")]
+    ... )
+    {'sum': frozenset({'aggregate'}), 'one': frozenset(), 'twice': frozenset({'aggregate'})}
+    """
+    found: dict[str, set[str]] = {}
+    called: dict[str, set[str]] = {}
+    for name, kind, definition in functions:
+        effects = found.setdefault(name, set())
+        if kind != "macro":
+            effects.add(kind)
+        # What stands in a subquery happens there.
+        elif not definition.startswith("(SELECT "):
+            called.setdefault(name, set()).update(_CALLED.findall(definition.lower()))
+            if " OVER " in definition:
+                effects.add("window")
+    changed = True
+    while changed:
+        changed = False
+        for name, others in called.items():
+            new = set().union(*(found.get(other, ()) for other in others)) - found[name]
+            found[name] |= new
+            changed |= bool(new)
+    return {name: frozenset(effects) for name, effects in found.items()}
 
 
 def first_line(error: BaseException) -> str:
