@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 from pathlib import Path
 
@@ -32,12 +33,14 @@ except KeyboardInterrupt:
 """.format(query=textwrap.indent(QUERY, "    "))
 
 
-def in_terminal(code: str, *, interrupt: bool) -> str:
+def in_terminal(code: str, *, interrupt: bool, answers: dict[bytes, bytes] | None = None) -> str:
     """Run code with a terminal as stdout and stderr; return what arrives there.
 
-    Where ``interrupt`` is set, it gets a Ctrl-C as soon as progress is seen.
+    Where ``interrupt`` is set, it gets a Ctrl-C as soon as progress is seen; where a question of ``answers``
+    is seen, its answer.
     """
     master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (30, 100))
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=slave, stderr=slave, stdin=slave, env=environment
@@ -55,6 +58,8 @@ def in_terminal(code: str, *, interrupt: bool) -> str:
             if interrupt and b"rows/s" in seen:
                 process.send_signal(signal.SIGINT)
                 interrupt = False
+            for question in [question for question in answers or () if question in seen]:
+                os.write(master, answers.pop(question))
         assert process.wait() == 0, seen.decode()
     os.close(master)
     return seen.decode()
@@ -171,6 +176,90 @@ def test_a_line_without_an_end_comes_out_whole() -> None:
     shown = "if text > 'row 39': print('.', end='', flush=True)"
     code = PRINTS.replace("print(text, flush=True)", shown).replace("range(30)", "range(10, 60)")
     assert screen(in_terminal(code, interrupt=False)) == ["." * 20]
+
+
+BATCHES = """
+import contextlib, io, logging, os, subprocess, sys, threading
+logging.basicConfig(format="%(message)s")
+import polars as pl, semops
+from semops.progress import display
+from semops.testing import Reply, replay
+frame = pl.DataFrame({"text": [f"row {i}" for i in range(30)]})
+with replay(lambda *_: Reply("x", 0.1), max_running=2):
+    batches = frame.sem_map("Sum up {text}", "x").collect_batches(chunk_size=1, maintain_order=True)
+    for number, batch in enumerate(batches):
+        text = f"row {number}"
+        PRINT
+"""
+TEE = """
+class Tee:  # no isatty
+    def __init__(self, file): self.file = file
+    def write(self, text): return self.file.write(text)
+    def flush(self): self.file.flush()
+tee = Tee(sys.stdout)
+sys.stdout = tee
+"""
+EACH = [f"row {i}" for i in range(30)]
+SOME = [f"row {i}" for i in range(0, 30, 5)]
+
+
+@pytest.mark.parametrize(
+    ("before", "print_", "left"),
+    [
+        ("", "logging.warning(text)", EACH),
+        ("", "print(text, file=sys.__stdout__)", EACH),
+        ("", "(print if number % 2 else logging.warning)(text)", EACH),
+        (TEE, "print(text)", EACH),
+        (
+            "sys.stdout = io.StringIO()",
+            "sys.stdout = sys.__stdout__ if number > 9 else sys.stdout; print(text)",
+            EACH[10:],
+        ),
+        ("", "number % 5 or subprocess.run(['echo', text], stdout=sys.stdout)", SOME),
+        ("", "print(text, end='\\n' if number % 3 else '', flush=True)", None),
+        ("", "sys.stdout.write(f'\\r\\x1b[2K{text}'); sys.stdout.flush()", ["row 29"]),
+        (
+            "",
+            "print('\\x1b[1A\\r\\x1b[2K' * 2 * (number > 0) + f'{text}\\nand more', flush=True)",
+            ["row 29", "and more"],
+        ),
+        ("import tqdm; bar = tqdm.tqdm(total=30, ncols=60)", "bar.update()", "bar"),
+        ("", "number % 5 or os.fork() or (print(text), sys.stdout.flush(), os._exit(0))", SOME),
+    ],
+)
+def test_however_the_program_writes_to_the_terminal_all_of_it_stays_and_nothing_else(
+    before: str, print_: str, left: list[str] | str | None
+) -> None:
+    code = BATCHES.replace("with replay", f"{before}\nwith replay", 1).replace("PRINT", print_)
+    seen = in_terminal(code, interrupt=False)
+    assert ("rows/s" in seen) is (left != "bar")
+    if left is None:
+        left = [
+            f"{EACH[i]}{EACH[i + 1]}" if not i % 3 else EACH[i] for i in range(30) if i % 3 != 1
+        ]
+    if left == "bar":
+        (line,) = screen(seen)
+        assert "30/30" in line
+    else:
+        assert screen(seen) == left
+
+
+def test_a_question_to_the_user_is_seen_before_the_answer() -> None:
+    """Also where nothing is drawn any more once it waits: the prompt has no end of line."""
+    code = BATCHES.replace("PRINT", "number == 20 and print('got', input('go on? '))")
+    seen = in_terminal(code, interrupt=False, answers={b"go on? ": b"yes\n"})
+    assert "rows/s" in seen[: seen.index("go on? ")]
+    assert screen(seen) == ["go on? yes", "got yes"]
+
+
+def test_streams_are_what_they_were_while_it_is_shown_and_after() -> None:
+    ask = "(sys.stdout.encoding, sys.stdout.errors, sys.stdout.writable(), sys.stdout.fileno())"
+    code = BATCHES.replace("with replay", f"first = (sys.stdout, {ask})\nwith replay", 1).replace(
+        "PRINT", f"assert first == (sys.stdout, {ask})"
+    )
+    seen = in_terminal(f"{code}\nprint(vars(sys.stdout), vars(sys.stderr))", interrupt=False)
+    assert "rows/s" in seen
+    assert screen(seen) == ["{'mode': 'w'} {'mode': 'w'}"]
 
 
 def test_redirected_output_holds_none_of_it() -> None:
