@@ -98,7 +98,7 @@ class Estimate:
         )
         yield f"  time: {seconds:,.0f} s on this engine"
         if within_s is not None:
-            yield f"  in {within_s:,.0f} s: {self.engines(within_s)} engines like this one"
+            yield f"  engines like this one to finish in {within_s:,.0f} s: {self.engines(within_s)}"
 
 
 def check_fits(program: PipelineProgram, capabilities: Capabilities) -> None:
