@@ -35,7 +35,7 @@ def main() -> None:
     took: list[float] = []
     batch = threading.Thread(target=lambda: took.append(ask(excerpts(args))))
     batch.start()
-    time.sleep(HEAD_START_S)
+    time.sleep(HEAD_START_S)  # the long query must be well under way
     for _ in range(TIMES):
         beside = batch.is_alive()
         wall_s = ask(next(parts))

@@ -81,11 +81,12 @@ def check_max_tokens(max_tokens: object) -> int:
     ConfigError
         If it is not a positive whole number.
     """
-    known = isinstance(max_tokens, Integral) and not isinstance(max_tokens, bool)
-    if not known or int(max_tokens) < 1:  # type: ignore[call-overload]
-        msg = f"max_tokens={max_tokens!r} must be a whole number of at least 1 (tokens)."
-        raise ConfigError(msg)
-    return int(max_tokens)  # type: ignore[call-overload, no-any-return]
+    if not isinstance(max_tokens, bool) and isinstance(max_tokens, Integral):
+        tokens = int(max_tokens)
+        if tokens >= 1:
+            return tokens
+    msg = f"max_tokens={max_tokens!r} must be a whole number of at least 1 (tokens)."
+    raise ConfigError(msg)
 
 
 def check_stop(stop: object) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ def check_text(argument: str, value: object) -> str:
         half = " without halves of surrogate pairs" if isinstance(value, str) else ""
         msg = f"{argument}={value!r} must be a text{half}."
         raise ConfigError(msg)
-    assert isinstance(value, str)  # noqa: S101
+    assert isinstance(value, str)  # noqa: S101 - is_text has seen to it
     return value
 
 
@@ -146,11 +147,12 @@ def check_number(argument: str, value: object, low: float, high: float = float("
     >>> check_number("min_mass", 0.5, 0, 1)
     0.5
     """
-    known = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
-    if not known or not low <= float(value) <= high:  # type: ignore[arg-type]
-        upper = "" if high == float("inf") else f" and at most {high:g}"
-        raise ConfigError(f"{argument}={value!r} must be a number of at least {low:g}{upper}.")
-    return float(value)  # type: ignore[arg-type]
+    if not isinstance(value, bool) and isinstance(value, (Real, Decimal)):
+        number = float(value)
+        if low <= number <= high:
+            return number
+    upper = "" if high == float("inf") else f" and at most {high:g}"
+    raise ConfigError(f"{argument}={value!r} must be a number of at least {low:g}{upper}.")
 
 
 def check_flag(argument: str, value: object) -> bool:

@@ -329,7 +329,7 @@ def _to_wal(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if not _is_busy(error) or time.monotonic() > deadline:
                 raise
-            time.sleep(0.005)
+            time.sleep(0.005)  # SQLite has nothing to wait on
         else:
             return
 

@@ -137,7 +137,8 @@ class OperatorLengths:
         if self._mean is None:
             return [min(self.constant, cap) for cap in caps]
         found = _at(self._mean, features(prompts, caps))
-        return np.clip(found, 1.0, np.maximum(caps, 1)).tolist()  # type: ignore[no-any-return]
+        lengths: list[float] = np.clip(found, 1.0, np.maximum(caps, 1)).tolist()
+        return lengths
 
     def one_bit(self, prompts: Sequence[int], caps: Sequence[int] | None = None) -> list[float]:
         """Return what stands for the lengths where only *short* or *long* is predicted, in tokens."""
@@ -155,7 +156,8 @@ class OperatorLengths:
         either class have shorter answers.
         """
         x = features(prompts, [self.cap] * len(prompts) if caps is None else caps)
-        return np.where(long, _at(self._long, x), _at(self._short, x)).tolist()  # type: ignore[no-any-return]
+        lengths: list[float] = np.where(long, _at(self._long, x), _at(self._short, x)).tolist()
+        return lengths
 
     def _fit_bit(self, x: Floats, outputs: Floats) -> None:
         """Fit the class by logistic regression, and what stands for each class."""

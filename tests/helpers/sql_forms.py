@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import polars as pl
 
@@ -29,6 +30,15 @@ def tables() -> dict[str, pl.DataFrame]:
         }
     )
     return {"reviews": reviews, "products": products}
+
+
+def loaded(con: Any) -> Any:
+    """Return a connection of DuckDB's or semops' with the tables in it."""
+    for name, frame in tables().items():
+        con.register("given", frame)
+        con.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+        con.unregister("given")
+    return con
 
 
 def answer(operator, instruction, row):

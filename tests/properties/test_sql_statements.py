@@ -8,7 +8,7 @@ import pytest
 
 duckdb = pytest.importorskip("duckdb")
 
-from sql_forms import answer, tables  # noqa: E402
+from sql_forms import answer, loaded  # noqa: E402
 from sql_random import Writer  # noqa: E402
 
 import semops  # noqa: E402
@@ -17,12 +17,7 @@ from semops.testing import replay  # noqa: E402
 
 @pytest.fixture(scope="module")
 def con():
-    raw = duckdb.connect()
-    for name, frame in tables().items():
-        raw.register("given", frame)
-        raw.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
-        raw.unregister("given")
-    return semops.attach(raw)
+    return semops.attach(loaded(duckdb.connect()))
 
 
 @pytest.mark.parametrize("seed", range(25))

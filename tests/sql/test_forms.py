@@ -6,7 +6,7 @@ from collections import Counter
 
 import duckdb
 import pytest
-from sql_forms import FORMS, answer, tables
+from sql_forms import FORMS, answer, loaded
 
 import semops
 from semops.testing import replay
@@ -15,12 +15,7 @@ WINDOW = 16
 
 
 def fresh() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect()
-    for name, frame in tables().items():
-        con.register("given", frame)
-        con.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
-        con.unregister("given")
-    return con
+    return loaded(duckdb.connect())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from sql_forms import F, M, answer, tables
+from sql_forms import F, M, answer, loaded
 
 import semops
 from semops.testing import replay
@@ -56,11 +56,7 @@ STATEMENTS = [form.replace("@@", value) for value, kind in VALUES.items() for fo
 
 @pytest.fixture(scope="module")
 def con():
-    attached = semops.attach()
-    for name, frame in tables().items():
-        attached.register("given", frame)
-        attached.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
-        attached.unregister("given")
+    attached = loaded(semops.attach())
     attached.execute("CREATE MACRO numbered(x) AS row_number() OVER (ORDER BY x)")
     attached.execute("CREATE MACRO several(x) AS unnest(x)")
     attached.execute("CREATE MACRO more(x) AS several(x)")

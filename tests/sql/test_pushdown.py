@@ -6,7 +6,7 @@ from collections import Counter
 
 import duckdb
 import pytest
-from sql_forms import F, M, answer, tables
+from sql_forms import F, M, answer, loaded
 
 import semops
 from semops.testing import replay
@@ -35,12 +35,7 @@ STATEMENTS = [
 
 
 def fresh():
-    con = duckdb.connect()
-    for name, frame in tables().items():
-        con.register("given", frame)
-        con.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
-        con.unregister("given")
-    return semops.attach(con)
+    return semops.attach(loaded(duckdb.connect()))
 
 
 @pytest.mark.parametrize("sql", STATEMENTS, ids=range(len(STATEMENTS)))
